@@ -16,7 +16,6 @@ import (
 	"bulkhead/internal/control"
 	"bulkhead/internal/inspect"
 	"bulkhead/internal/journal/statedir"
-	"bulkhead/internal/plan"
 	"bulkhead/internal/transaction"
 )
 
@@ -166,7 +165,11 @@ func (s *server) do(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.given = time.Time{} // what was known of the groups is old now
 	s.mu.Unlock()
-	s.agent.Changed(moved(reply))
+	var moved []int
+	if reply != nil {
+		moved = reply.Plan.Moved()
+	}
+	s.agent.Changed(moved)
 	if !who.root && err == nil {
 		who.user.changes.Allow()
 	}
@@ -189,19 +192,6 @@ func (s *server) inTurn(ctx context.Context, q api.Request) (*api.Reply, error) 
 		defer s.agent.notifier.reloading()()
 	}
 	return control.Do(ctx, s.agent.control.Controller, q)
-}
-
-// moved lists the processes that a verb moved.
-func moved(r *api.Reply) []int {
-	var pids []int
-	if r != nil {
-		for _, s := range r.Plan.Steps {
-			if s.Op == plan.OpMove {
-				pids = append(pids, s.PID.PID)
-			}
-		}
-	}
-	return pids
 }
 
 // status answers the read-only question, one at a time.

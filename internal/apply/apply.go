@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"strings"
 
+	"bulkhead/internal/cgroup"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/journal/statedir"
 	"bulkhead/internal/linux/procfs"
@@ -100,7 +101,7 @@ func (n *run) begin() error {
 	}
 	var moves []journal.Change
 	for _, a := range n.actions {
-		if a.step.Op == plan.OpMove {
+		if a.step.Moves() {
 			moves = append(moves, a.changes...)
 		} else {
 			n.txn.Changes = append(n.txn.Changes, a.changes...)
@@ -129,15 +130,16 @@ func (n *run) homes() []journal.Home {
 	from := map[key]map[string]string{}
 	var order []key
 	for _, a := range n.actions {
-		if a.step.Op != plan.OpMove || a.step.Group == "" {
+		id, hierarchy, moves := cgroup.Member(a.step.Target)
+		if !moves || a.step.Group == "" {
 			continue
 		}
-		k := key{a.step.PID, a.step.Group}
+		k := key{id, a.step.Group}
 		if from[k] == nil {
 			from[k] = map[string]string{}
 			order = append(order, k)
 		}
-		from[k][a.step.Dir.Hierarchy] = a.step.Old
+		from[k][hierarchy] = a.step.Old
 	}
 	homes := make([]journal.Home, len(order))
 	for i, k := range order {
@@ -179,8 +181,8 @@ func (n *run) steps() error {
 // forgo gives up an optional step; the error is the journal's.
 func (n *run) forgo(i int, cause error) error {
 	a := n.actions[i]
-	if a.step.Op == plan.OpRemoveDir { // it left everything in its place
-		n.kept = append(n.kept, a.step.Dir)
+	if a.step.Removes() { // it left everything in its place
+		n.kept = append(n.kept, a.step.Dir())
 	} else {
 		u := takeBack(n)
 		if _, left := u.all(a.changes); len(left) > 0 {
@@ -229,7 +231,7 @@ func (n *run) record(outcome, note string) {
 	t := n.txn
 	t.Changes = nil
 	for _, a := range n.actions {
-		if !a.skip && !n.members.skipped(a.step.PID) {
+		if !a.skip && !n.members.skipped(a.step.PID()) {
 			t.Changes = append(t.Changes, a.changes...)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/cgroup/cgroupfake"
+	"bulkhead/internal/change"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/plan"
 )
@@ -335,7 +336,7 @@ func TestNothingToDo(t *testing.T) {
 	for name, p := range map[string]plan.Plan{
 		"no steps": {},
 		"controllers that are on already": {Steps: []plan.Step{
-			{Op: plan.OpWrite, Dir: at("/"), File: cgroup.SubtreeControl, New: "-cpu"},
+			{Change: change.Of(at("/").File(cgroup.SubtreeControl).Target(), "", "-cpu")},
 		}},
 	} {
 		result, err := r.Run(soon(t), p, Options{Verb: "apply"})

@@ -18,8 +18,8 @@ func (r *Runner) Correct(ctx context.Context, p plan.Plan) (done int, err error)
 	}
 	n := &run{Runner: r, ctx: ctx, plan: p}
 	for _, s := range p.Steps {
-		if s.Op != plan.OpWrite || s.File == cgroup.SubtreeControl {
-			return 0, fmt.Errorf("correct limits: %s of %q is no correction", s.Op, s.Dir)
+		if s.Kind != cgroup.KindFile {
+			return 0, fmt.Errorf("correct limits: to change %s is no correction", s.Target)
 		}
 	}
 	if err := (&preparer{n}).prepare(); err != nil {

@@ -26,8 +26,8 @@ func (s *shaper) Look(string, []string) (netshape.State, error) { return netshap
 func TestGuard(t *testing.T) {
 	add := request.Of(netshape.Change{Device: "eth0", Verb: tc.Add, What: netshape.ClassOf}, nil)
 	p := plan.Plan{Steps: []plan.Step{
-		{Op: plan.OpNetwork, Reason: "first", Target: add.Target, Do: add.Do},
-		{Op: plan.OpNetwork, Reason: "second", Target: add.Target, Do: add.Do},
+		{Change: add, Reason: "first"},
+		{Change: add, Reason: "second"},
 	}}
 	lost := errors.New("its peer is out of reach")
 	for _, c := range []struct {

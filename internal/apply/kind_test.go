@@ -1,7 +1,6 @@
 package apply
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,49 +20,13 @@ import (
 	"bulkhead/internal/plan"
 )
 
-// dials is an actuator over a map, with faults: a kind that only these tests have.
-type dials struct {
-	values map[string]string
-	writes int
-	fail   int // the write that fails, from 1
-}
-
-const kindDial change.Kind = "dial"
-
-func dial(name string) change.Target { return change.Target{Kind: kindDial, Addr: name} }
-
-func (d *dials) Read(_ context.Context, addr string) (string, error) {
-	value, there := d.values[addr]
-	if !there {
-		return "", change.Gone("no such dial")
-	}
-	return value, nil
-}
-
-func (d *dials) Write(_ context.Context, addr, value string) error {
-	if d.values[addr] == "" {
-		return change.Gone("no such dial")
-	}
-	if d.writes++; d.writes == d.fail {
-		return errFault
-	}
-	d.values[addr] = value
-	return nil
-}
-
-func (*dials) Same(_, want, got string) bool { return strings.EqualFold(want, got) }
-
-func (d *dials) Undo(ctx context.Context, c change.Change) (bool, error) {
-	return change.Restore(ctx, d, c)
-}
-
 // withDials gives a world two dials, and a runner that knows their kind.
-func withDials(t *testing.T, w *world) (*dials, func() *Runner) {
+func withDials(t *testing.T, w *world) (*conformance.Dials, func() *Runner) {
 	t.Helper()
-	d := &dials{values: map[string]string{"bass": "3", "treble": "7"}}
+	d := &conformance.Dials{Values: map[string]string{"bass": "3", "treble": "7"}}
 	return d, func() *Runner {
 		r := w.runner(t)
-		r.Actuators[kindDial] = d
+		r.Actuators[conformance.KindDial] = d
 		return r
 	}
 }
@@ -71,9 +34,9 @@ func withDials(t *testing.T, w *world) (*dials, func() *Runner) {
 // dialed is the first plan with two dials set around it.
 func (w *world) dialed() plan.Plan {
 	b := w.build()
-	b.add(plan.Step{Op: plan.OpSet, Group: "a", Target: dial("bass"), Old: "3", New: "11", Undo: "3"})
+	b.add(plan.Step{Group: "a", Change: change.Of(conformance.Dial("bass"), "3", "11")})
 	b.steps = append(b.steps, w.first().Steps...)
-	b.add(plan.Step{Op: plan.OpSet, Group: "a", Target: dial("treble"), Old: "7", New: "Off", Undo: "7"})
+	b.add(plan.Step{Group: "a", Change: change.Of(conformance.Dial("treble"), "7", "Off")})
 	return b.plan()
 }
 
@@ -82,8 +45,8 @@ func (w *world) dialed() plan.Plan {
 func TestNewKindIsAnActuator(t *testing.T) {
 	before := map[string]string{"bass": "3", "treble": "7"}
 	conformance.Run(t, conformance.Case{
-		Actuator: &dials{values: maps.Clone(before)}, Target: dial("bass"), Values: []string{"4", "off"},
-		Gone: "volume",
+		Actuator: &conformance.Dials{Values: maps.Clone(before)}, Target: conformance.Dial("bass"),
+		Values: []string{"4", "off"}, Gone: "volume",
 	})
 	after := map[string]string{"bass": "11", "treble": "Off"}
 	t.Run("crash at every step, and in the recovery", func(t *testing.T) {
@@ -100,8 +63,8 @@ func TestNewKindIsAnActuator(t *testing.T) {
 			killed := crashing(func() { _, _ = r.Run(soon(t), w.dialed(), Options{Verb: "apply"}) })
 			w.must(t, r.Journal.Close())
 			if !killed {
-				if at == 0 || !maps.Equal(knobs.values, after) {
-					t.Errorf("after %d steps: %v", at, knobs.values)
+				if at == 0 || !maps.Equal(knobs.Values, after) {
+					t.Errorf("after %d steps: %v", at, knobs.Values)
 				}
 				return
 			}
@@ -114,8 +77,8 @@ func TestNewKindIsAnActuator(t *testing.T) {
 				t.Fatalf("step %d: recovered %t, %v", at, done, err)
 			}
 			w.check(t, fmt.Sprintf("step %d", at), host)
-			if !maps.Equal(knobs.values, before) || len(r.Journal.InBoot(boot).Originals()) > 0 {
-				t.Fatalf("step %d: %v, and the journal knows %v", at, knobs.values, r.Journal.InBoot(boot).Originals())
+			if !maps.Equal(knobs.Values, before) || len(r.Journal.InBoot(boot).Originals()) > 0 {
+				t.Fatalf("step %d: %v, and the journal knows %v", at, knobs.Values, r.Journal.InBoot(boot).Originals())
 			}
 			w.must(t, r.Journal.Close())
 		}
@@ -125,14 +88,14 @@ func TestNewKindIsAnActuator(t *testing.T) {
 			w := newWorld(t, v2)
 			host := w.dump()
 			knobs, runner := withDials(t, w)
-			knobs.fail = n
+			knobs.Fail = n
 			_, err := runner().Run(soon(t), w.dialed(), Options{Verb: "apply"})
-			if !errors.Is(err, errFault) || !strings.Contains(err.Error(), "everything was undone") {
+			if !errors.Is(err, conformance.ErrFault) || !strings.Contains(err.Error(), "everything was undone") {
 				t.Errorf("write %d: %v", n, err)
 			}
 			w.check(t, fmt.Sprintf("write %d", n), host)
-			if !maps.Equal(knobs.values, before) {
-				t.Errorf("write %d: %v", n, knobs.values)
+			if !maps.Equal(knobs.Values, before) {
+				t.Errorf("write %d: %v", n, knobs.Values)
 			}
 		}
 	})
@@ -143,12 +106,12 @@ func TestNewKindIsAnActuator(t *testing.T) {
 		if _, err := r.Run(soon(t), w.dialed(), Options{Verb: "apply"}); err != nil {
 			t.Fatal(err)
 		}
-		if !r.Journal.InBoot(boot).Changed(dial("bass")) {
+		if !r.Journal.InBoot(boot).Changed(conformance.Dial("bass")) {
 			t.Error("the journal does not know that the dial is changed")
 		}
 		var originals []string
 		for _, c := range r.Journal.InBoot(boot).Originals() {
-			if c.Kind == kindDial {
+			if c.Kind == conformance.KindDial {
 				originals = append(originals, c.Target.Addr+" "+c.Old)
 			}
 		}
@@ -157,16 +120,16 @@ func TestNewKindIsAnActuator(t *testing.T) {
 		}
 		b := w.build()
 		for name, old := range before {
-			b.add(plan.Step{Op: plan.OpSet, Target: dial(name), New: old})
+			b.add(plan.Step{Change: change.Of(conformance.Dial(name), "", old)})
 		}
 		if _, err := r.Run(soon(t), b.plan(), Options{Verb: "rollback"}); err != nil {
 			t.Fatal(err)
 		}
-		if !maps.Equal(knobs.values, before) || r.Journal.InBoot(boot).Changed(dial("bass")) {
-			t.Errorf("rolled back: %v", knobs.values)
+		if !maps.Equal(knobs.Values, before) || r.Journal.InBoot(boot).Changed(conformance.Dial("bass")) {
+			t.Errorf("rolled back: %v", knobs.Values)
 		}
 		h, err := r.Journal.History()
-		isBass := func(c journal.Change) bool { return c.Target == dial("bass") && c.New == "11" }
+		isBass := func(c journal.Change) bool { return c.Target == conformance.Dial("bass") && c.New == "11" }
 		if err != nil || len(h) != 2 || !slices.ContainsFunc(h[0].Changes, isBass) {
 			t.Errorf("history %+v, %v", h, err)
 		}
@@ -176,8 +139,8 @@ func TestNewKindIsAnActuator(t *testing.T) {
 		knobs, runner := withDials(t, w)
 		r := runner()
 		r.AfterStep = func(int, plan.Step) {
-			if knobs.values["treble"] == "Off" {
-				knobs.values["bass"] = "4"
+			if knobs.Values["treble"] == "Off" {
+				knobs.Values["bass"] = "4"
 			}
 		}
 		_, err := r.Run(soon(t), w.dialed(), Options{Verb: "apply"})
@@ -185,8 +148,8 @@ func TestNewKindIsAnActuator(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v", err)
 		}
-		if !maps.Equal(knobs.values, before) {
-			t.Errorf("undone: %v", knobs.values)
+		if !maps.Equal(knobs.Values, before) {
+			t.Errorf("undone: %v", knobs.Values)
 		}
 	})
 	t.Run("nobody knows the kind", func(t *testing.T) {
@@ -205,7 +168,7 @@ func TestNewKindIsAnActuator(t *testing.T) {
 		if err == nil {
 			err = json.Unmarshal(data, &back)
 		}
-		if err != nil || len(back.Steps) != 1 || back.Steps[0].Target != dial("bass") {
+		if err != nil || len(back.Steps) != 1 || back.Steps[0].Target != conformance.Dial("bass") {
 			t.Fatalf("%+v, %v", back, err)
 		}
 		text := plan.Render(back, plan.RenderOptions{})
@@ -238,7 +201,7 @@ func TestOlderJournals(t *testing.T) {
 	for _, name := range []string{"cut-off", "committed"} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, v2)
-			disks := &dials{values: map[string]string{"8:16/scheduler": "mq-deadline"}}
+			disks := &conformance.Dials{Values: map[string]string{"8:16/scheduler": "mq-deadline"}}
 			runner := func() *Runner {
 				r := w.runner(t)
 				r.Actuators[blockdev.KindQueue] = disks
@@ -293,7 +256,7 @@ func TestOlderJournals(t *testing.T) {
 // A file in the top directory is there before a controller is handed down: its original counts.
 func TestFilesOfTheRootAreGivenBack(t *testing.T) {
 	w := newWorld(t, v2)
-	disks := &dials{values: map[string]string{"8:16/scheduler": "mq-deadline"}}
+	disks := &conformance.Dials{Values: map[string]string{"8:16/scheduler": "mq-deadline"}}
 	b := w.build()
 	b.write("unified", "/", cgroup.SubtreeControl, "+io")
 	b.write("unified", "/", cgroup.QueueScheduler+"@8:16", "bfq")
@@ -304,7 +267,7 @@ func TestFilesOfTheRootAreGivenBack(t *testing.T) {
 	if _, err := r.Run(soon(t), b.plan(), Options{}); err == nil {
 		t.Error("the last step cannot be done, and nothing is said")
 	}
-	if got := disks.values["8:16/scheduler"]; got != "mq-deadline" {
+	if got := disks.Values["8:16/scheduler"]; got != "mq-deadline" {
 		t.Errorf("undone, and the scheduler is %q", got)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"bulkhead/internal/journal"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/netshape/request"
-	"bulkhead/internal/plan"
 )
 
 var errNoNetwork = errors.New("the plan shapes interfaces, and nothing here can")
@@ -56,10 +55,10 @@ func (n *run) guard(stop context.CancelCauseFunc) (settle func(failed bool) erro
 	nothing := func(bool) error { return nil }
 	var g Guarded
 	for _, a := range n.actions {
-		if a.skip || a.step.Op != plan.OpNetwork {
+		if a.skip || a.step.Kind != request.Kind {
 			continue
 		}
-		do, undo, err := request.Parse(a.step.Change())
+		do, undo, err := request.Parse(a.step.Change)
 		if err != nil {
 			return nothing, err
 		}
@@ -91,7 +90,7 @@ func (n *run) readShapes() error {
 	var h netshape.Host
 	last := -1
 	for i, a := range n.actions {
-		if a.step.Op == plan.OpNetwork && !a.skip && !a.step.Optional {
+		if a.step.Kind == request.Kind && !a.skip && !a.step.Optional {
 			last = i
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/cgroup/cgroupfake"
+	"bulkhead/internal/change"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/journal/statedir"
@@ -42,9 +43,9 @@ func TestProcessExitsBetweenLookAndMove(t *testing.T) {
 			r := w.runner(t)
 			victim := w.procs[0]
 			r.AfterStep = func(i int, s plan.Step) {
-				moved := s.PID == victim && s.Op == plan.OpMove
+				moved := s.PID() == victim && s.Moves()
 				if when == "before its first move" && i == 0 || when == "between two moves" && moved &&
-					s.Dir.Hierarchy == "cpuset" {
+					s.Dir().Hierarchy == "cpuset" {
 					w.Exit(victim.PID)
 				}
 			}
@@ -161,7 +162,7 @@ func TestReadBack(t *testing.T) {
 			r := w.runner(t)
 			if later != "" {
 				r.AfterStep = func(_ int, s plan.Step) {
-					if s.Op == plan.OpOOMScore {
+					if s.Kind == procfs.KindScore {
 						w.Set(f, "77777")
 					}
 				}
@@ -176,7 +177,7 @@ func TestReadBack(t *testing.T) {
 			}
 			var step *StepError
 			if errors.As(err, &step); later == "" &&
-				(step.Step.File != f.Name || strings.Contains(err.Error(), "when all steps were done")) {
+				(step.Step.File().Name != f.Name || strings.Contains(err.Error(), "when all steps were done")) {
 				t.Errorf("noticed late: %v", err)
 			}
 			w.check(t, name, before)
@@ -222,7 +223,7 @@ func (r rounding) Write(f cgroup.File, value string) error {
 
 // What went between look and step is no failure of an optional step: a service that stops takes its slice along.
 func TestNoLongerThere(t *testing.T) {
-	seen := plan.Step{Op: plan.OpWrite, Old: "100"}
+	seen := plan.Step{Change: change.Change{Old: "100"}}
 	for _, c := range []struct {
 		step  plan.Step
 		cause error
@@ -231,12 +232,12 @@ func TestNoLongerThere(t *testing.T) {
 		{seen, &cgroup.Error{Kind: cgroup.ErrGone}, true},
 		{seen, fmt.Errorf("use %q: %w", "a.slice", systemd.ErrNoUnit), true},
 		{seen, &cgroup.Error{Kind: cgroup.ErrNoKnob}, true},
-		{plan.Step{Op: plan.OpWrite}, &cgroup.Error{Kind: cgroup.ErrNoKnob}, false},
-		{plan.Step{Op: plan.OpDropIn}, systemd.ErrNoUnit, false},
+		{plan.Step{}, &cgroup.Error{Kind: cgroup.ErrNoKnob}, false},
+		{plan.Step{Change: change.Change{Target: dropIn}}, systemd.ErrNoUnit, false},
 		{seen, &cgroup.Error{Kind: cgroup.ErrBusy}, false},
 	} {
 		if got := noLongerThere(c.step, c.cause); got != c.want {
-			t.Errorf("%s of %q, %v: %t", c.step.Op, c.step.Old, c.cause, got)
+			t.Errorf("%s of %q, %v: %t", c.step.Target, c.step.Old, c.cause, got)
 		}
 	}
 }
@@ -442,19 +443,17 @@ func TestBadPlans(t *testing.T) {
 	w := newWorld(t, v1)
 	r := w.runner(t)
 	before := w.dump()
-	for name, s := range map[string]plan.Step{
-		"unknown operation": {Op: "format"},
-		"no such file": {Op: plan.OpWrite, Dir: cgroup.Dir{Hierarchy: "cpu", Path: "/user"}, File: "cpu.magic",
-			New: "1"},
-		"no such directory": {Op: plan.OpWrite, Dir: cgroup.Dir{Hierarchy: "cpu", Path: "/nowhere"}, File: "cpu.shares",
-			New: "1"},
-		"no such hierarchy": {Op: plan.OpMakeDir, Dir: cgroup.Dir{Hierarchy: "net_cls", Path: "/bulkhead"}},
-		"not a number":      {Op: plan.OpOOMScore, PID: w.procs[0], New: "many"},
-		"no such home": {Op: plan.OpMove, PID: w.procs[0], Dir: cgroup.Dir{Hierarchy: "cpu", Path: "/nowhere"},
-			Old: "/user"},
+	cpu := func(path string) cgroup.Dir { return cgroup.Dir{Hierarchy: "cpu", Path: path} }
+	for name, c := range map[string]change.Change{
+		"unknown kind":      change.Of(change.Target{Kind: "format"}, "", "1"),
+		"no such file":      change.Of(cpu("/user").File("cpu.magic").Target(), "", "1"),
+		"no such directory": change.Of(cpu("/nowhere").File("cpu.shares").Target(), "", "1"),
+		"no such hierarchy": change.Of(cgroup.Dir{Hierarchy: "net_cls", Path: "/bulkhead"}.Target(), "", cgroup.There),
+		"not a number":      change.Of(w.procs[0].ScoreTarget(), "", "many"),
+		"no such home":      change.Of(cgroup.Membership(w.procs[0], "cpu"), "/user", "/nowhere"),
 	} {
-		mkdir := plan.Step{Op: plan.OpMakeDir, Dir: cgroup.Dir{Hierarchy: "cpu", Path: "/bulkhead"}}
-		if _, err := r.Run(soon(t), plan.Plan{Steps: []plan.Step{mkdir, s}}, Options{}); err == nil {
+		mkdir := plan.Step{Change: change.Of(cpu("/bulkhead").Target(), "", cgroup.There)}
+		if _, err := r.Run(soon(t), plan.Plan{Steps: []plan.Step{mkdir, {Change: c}}}, Options{}); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 		w.check(t, name, before)

@@ -11,6 +11,7 @@ import (
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/systemd/unitfiles"
 )
 
 // prepare reads the original of every step fresh from the kernel. Nothing is changed.
@@ -20,27 +21,23 @@ func (n *preparer) prepare() error {
 	handed := handed{}
 	for i, s := range n.plan.Steps {
 		a := action{step: s}
-		change := journal.Change{Seq: seq(i, phaseStep), Group: s.Group, Name: s.Comm, Unit: s.Unit}
-		change.Change = s.Change()
-		if s.Op == plan.OpKeep || s.Op == plan.OpRevert || s.Op == plan.OpDropIn {
-			change.Unit = ""
-		}
+		change := journal.Change{Seq: seq(i, phaseStep), Group: s.Group, Change: s.Change, Name: s.Name, Unit: s.Unit}
 		var before []journal.Change
 		var err error
 		switch {
-		case s.Op == plan.OpMakeDir:
-			a.skip, err = n.prepareMake(s, made, &change)
-			fresh[s.Dir] = !a.skip && change.Old == ""
-		case s.Op == plan.OpRemoveDir:
-			before, a.skip, err = n.prepareRemove(i, s)
-			delete(fresh, s.Dir)
-		case s.Op == plan.OpMove:
+		case s.Makes():
+			a.skip, err = n.prepareMake(made, &change)
+			fresh[s.Dir()] = !a.skip && change.Old == ""
+		case s.Removes():
+			before, a.skip, err = n.prepareRemove(i, s.Dir())
+			delete(fresh, s.Dir())
+		case s.Moves():
 			n.members.expect(s)
-		case s.Op == plan.OpKeep:
+		case unitfiles.Keeps(s.Change):
 			_, err = n.prepareSet(&change)
 			change.New = change.Old
 		case isValue(change):
-			before, a.skip, err = n.prepareValue(i, &change, fresh[s.Dir], handed)
+			before, a.skip, err = n.prepareValue(i, &change, fresh[file(change).Dir], handed)
 		}
 		if err != nil && s.Optional {
 			n.leaveOut(s, err)
@@ -58,21 +55,22 @@ func (n *preparer) prepare() error {
 
 // loadsBFQ says whether the file of a step comes with BFQ's module, and a step before has the kernel load that.
 func (n *preparer) loadsBFQ(i int) bool {
-	before := func(s plan.Step) bool { return s.File == cgroup.QueueScheduler && s.New == blockdev.BFQ }
-	return strings.Contains(n.plan.Steps[i].File, ".bfq.") && slices.ContainsFunc(n.plan.Steps[:i], before)
+	before := func(s plan.Step) bool { return s.File().Name == cgroup.QueueScheduler && s.New == blockdev.BFQ }
+	return strings.Contains(n.plan.Steps[i].File().Name, ".bfq.") && slices.ContainsFunc(n.plan.Steps[:i], before)
 }
 
 // prepareMake accepts a directory that is there already only if bulkhead made it.
 //
 // A slice that systemd made by itself, for a unit that starts in it, is taken over, and stays when that is undone.
-func (n *preparer) prepareMake(s plan.Step, made map[cgroup.Dir]bool, c *journal.Change) (skip bool, err error) {
-	there, err := n.Dirs.Exists(s.Dir)
-	if err == nil && there && s.Unit != "" {
+func (n *preparer) prepareMake(made map[cgroup.Dir]bool, c *journal.Change) (skip bool, err error) {
+	d := dir(*c)
+	there, err := n.Dirs.Exists(d)
+	if err == nil && there && c.Unit != "" {
 		c.Old = cgroup.There
 		return false, nil
 	}
-	if err == nil && there && !made[s.Dir] {
-		err = fmt.Errorf("make %q: %w, and bulkhead did not make it", s.Dir, cgroup.ErrExists)
+	if err == nil && there && !made[d] {
+		err = fmt.Errorf("make %q: %w, and bulkhead did not make it", d, cgroup.ErrExists)
 	}
 	return there, err
 }
@@ -139,8 +137,8 @@ func (n *preparer) prepareRestore(i int) ([]journal.Change, error) {
 }
 
 // prepareRemove reads every knob of a directory: the kernel forgets them with it.
-func (n *preparer) prepareRemove(i int, s plan.Step) (before []journal.Change, skip bool, err error) {
-	names, err := n.Dirs.Files(s.Dir)
+func (n *preparer) prepareRemove(i int, d cgroup.Dir) (before []journal.Change, skip bool, err error) {
+	names, err := n.Dirs.Files(d)
 	if errors.Is(err, cgroup.ErrGone) {
 		return nil, true, nil
 	}
@@ -148,10 +146,10 @@ func (n *preparer) prepareRemove(i int, s plan.Step) (before []journal.Change, s
 		return nil, false, err
 	}
 	for _, name := range names {
-		if name != cgroup.SubtreeControl && knob.RowOf(s.Dir.File(name)) == nil {
+		if name != cgroup.SubtreeControl && knob.RowOf(d.File(name)) == nil {
 			continue
 		}
-		also, err := n.capture(i, s.Dir, name)
+		also, err := n.capture(i, d, name)
 		switch {
 		case errors.Is(err, cgroup.ErrGone):
 			return nil, true, nil
@@ -162,7 +160,7 @@ func (n *preparer) prepareRemove(i int, s plan.Step) (before []journal.Change, s
 		}
 		before = append(before, also...)
 	}
-	return append(before, n.captureOwners(i, s)...), false, nil
+	return append(before, n.captureOwners(i, d)...), false, nil
 }
 
 // capture reads a file that a step changes without writing to it, as changes that only undoing needs.
@@ -205,18 +203,18 @@ func (n *preparer) capture(i int, d cgroup.Dir, name string) ([]journal.Change, 
 
 // captureOwners reads what of a directory somebody beside root owns, as changes that only undoing needs: the kernel
 // forgets it with the directory.
-func (n *preparer) captureOwners(i int, s plan.Step) (before []journal.Change) {
+func (n *preparer) captureOwners(i int, d cgroup.Dir) (before []journal.Change) {
 	owners := n.Actuators[cgroup.KindOwner]
 	if owners == nil {
 		return nil
 	}
 	version := 1
-	if s.Dir.Hierarchy == unified {
+	if d.Hierarchy == unified {
 		version = 2
 	}
 	for _, name := range cgroup.OwnerFiles(version) {
-		c := journal.Change{Seq: seq(i, phaseBefore), Group: s.Group}
-		c.Target = s.Dir.File(name).Target()
+		c := journal.Change{Seq: seq(i, phaseBefore), Group: n.plan.Steps[i].Group}
+		c.Target = d.File(name).Target()
 		text, err := owners.Read(n.ctx, c.Addr)
 		if err != nil {
 			continue // gone, or where owners are not known

@@ -48,10 +48,11 @@ func (n *reclaimer) lower(s plan.Step, c journal.Change) error {
 	if n.reclaims == nil {
 		n.reclaims = map[cgroup.Dir]time.Time{}
 	}
-	begun, going := n.reclaims[s.Dir]
+	dir := s.Dir()
+	begun, going := n.reclaims[dir]
 	if !going {
 		begun = time.Now()
-		n.reclaims[s.Dir] = begun
+		n.reclaims[dir] = begun
 	}
 	told := begun
 	for pause := reclaimFirst; ; pause = min(2*pause, reclaimPause) {
@@ -61,7 +62,7 @@ func (n *reclaimer) lower(s plan.Step, c journal.Change) error {
 		}
 		systemd.Progress(n.ctx)
 		if since := time.Since(begun); since >= s.Reclaim.Within {
-			return &UseError{Group: s.Group, Dir: s.Dir, To: s.Reclaim.To, Now: now, Within: s.Reclaim.Within}
+			return &UseError{Group: s.Group, Dir: dir, To: s.Reclaim.To, Now: now, Within: s.Reclaim.Within}
 		}
 		if time.Since(told) >= reclaimTell {
 			told = time.Now()
@@ -74,7 +75,7 @@ func (n *reclaimer) lower(s plan.Step, c journal.Change) error {
 		}
 		if s.Reclaim.Push != "" {
 			// The file is one that a step before wrote, and that is undone with it.
-			if err := n.Files.Write(s.Dir.File("memory.high"), s.Reclaim.Push); err != nil {
+			if err := n.Files.Write(dir.File("memory.high"), s.Reclaim.Push); err != nil {
 				return err
 			}
 		}
@@ -98,13 +99,14 @@ func (n *reclaimer) tryLower(s plan.Step, c journal.Change) (now int64, done boo
 
 // inUse reads what a directory is charged with.
 func (n *reclaimer) inUse(s plan.Step) (int64, error) {
-	text, err := n.Files.Read(s.Dir.File(s.Reclaim.Use))
+	counter := s.Dir().File(s.Reclaim.Use)
+	text, err := n.Files.Read(counter)
 	if err != nil {
 		return 0, err
 	}
 	now, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("read %q: %w", s.Dir.File(s.Reclaim.Use), err)
+		return 0, fmt.Errorf("read %q: %w", counter, err)
 	}
 	return now, nil
 }

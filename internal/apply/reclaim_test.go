@@ -11,6 +11,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/cgroup/cgroupfake"
+	"bulkhead/internal/change"
 	"bulkhead/internal/host"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/systemd"
@@ -35,7 +36,8 @@ func lowers(d cgroup.Dir, within time.Duration) plan.Plan {
 		return &plan.Reclaim{Use: "memory.current", Below: below, Push: push, To: 512 << 20, Within: within}
 	}
 	step := func(file, text string, r *plan.Reclaim) plan.Step {
-		return plan.Step{Op: plan.OpWrite, Group: "a", Dir: d, File: file, New: text, Reason: "memory.max", Reclaim: r}
+		return plan.Step{Change: change.Of(d.File(file).Target(), "", text), Group: "a", Reason: "memory.max",
+			Reclaim: r}
 	}
 	if d.Hierarchy == unified {
 		return plan.Plan{Steps: []plan.Step{

@@ -17,6 +17,7 @@ import (
 	"bulkhead/internal/netshape/request"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitfiles"
 )
 
 // Files reads and writes files of groups. *cgroup.Tree is one.
@@ -184,7 +185,7 @@ type run struct {
 	tried   int          // actions that may have changed something
 	kept    []cgroup.Dir // directories whose removal failed, and may
 	members membership
-	wants   map[cgroup.File]plan.Wanted // the plan's Want by file
+	wants   map[change.Target]plan.Wanted // the plan's Want by target
 	// reclaims is when memory of a directory was first waited for.
 	reclaims map[cgroup.Dir]time.Time
 }
@@ -253,15 +254,12 @@ func dir(c journal.Change) cgroup.Dir {
 	return d
 }
 
-// wanted is what the plan wants a file to hold when it is done.
-func (n *run) wanted(f cgroup.File) (plan.Wanted, bool) {
+// wanted is what the plan wants a target to hold when it is done.
+func (n *run) wanted(t change.Target) (plan.Wanted, bool) {
 	if n.wants == nil {
-		n.wants = make(map[cgroup.File]plan.Wanted, len(n.plan.Want))
-		for _, w := range n.plan.Want {
-			n.wants[cgroup.File{Dir: w.Dir, Name: w.File, Key: w.Key}] = w
-		}
+		n.wants = n.plan.Wants()
 	}
-	w, ok := n.wants[f]
+	w, ok := n.wants[t]
 	return w, ok
 }
 
@@ -281,7 +279,7 @@ func (m *membership) expect(s plan.Step) {
 	if m.left == nil {
 		m.left, m.moved, m.reason = map[procfs.ID]int{}, map[procfs.ID][]plan.Step{}, map[procfs.ID]string{}
 	}
-	m.left[s.PID]++
+	m.left[s.PID()]++
 }
 
 func (m *membership) skipped(id procfs.ID) bool { return m.reason[id] != "" }
@@ -332,13 +330,12 @@ func isValue(c journal.Change) bool {
 	return c.Kind != cgroup.KindDir && c.Kind != cgroup.KindMembership && c.Kind != request.Kind
 }
 
-// isLasting says whether the value that a step sets is compared again when all steps are done. One that is optional, or
-// of a process, may be gone by then.
-func (a action) isLasting() bool {
-	if a.skip || a.step.Optional || a.step.File == cgroup.SubtreeControl {
-		return false
-	}
-	return a.step.Op == plan.OpWrite || a.step.Op == plan.OpSet
+// lasts says whether the value that a step sets is compared again when all steps are done. One that is optional, or of
+// a process, may be gone by then; what systemd keeps in files changes with the properties that are set later.
+func (r *Runner) lasts(a action) bool {
+	_, loaded := r.Actuators[a.step.Kind].(change.Loaded)
+	return !a.skip && !a.step.Optional && isValue(a.own()) && a.step.Kind != cgroup.KindControllers &&
+		a.step.PID() == procfs.ID{} && !loaded
 }
 
 // own is the change that a step makes, after those that are only for its undo.
@@ -355,8 +352,9 @@ func (n *run) leaveOut(s plan.Step, cause error) {
 // noLongerThere says whether a step failed because its target vanished after the plan was made, so that nothing is
 // left to do: a directory, a unit, or a file that was there, which systemd removes when it takes a controller away.
 func noLongerThere(s plan.Step, cause error) bool {
-	return errors.Is(cause, change.ErrGone) || s.Op != plan.OpDropIn && errors.Is(cause, systemd.ErrNoUnit) ||
-		s.Op == plan.OpWrite && s.Old != "" && errors.Is(cause, cgroup.ErrNoKnob)
+	return errors.Is(cause, change.ErrGone) ||
+		s.Kind != unitfiles.KindDropIn && errors.Is(cause, systemd.ErrNoUnit) ||
+		s.Old != "" && errors.Is(cause, cgroup.ErrNoKnob)
 }
 
 // homes says where processes go that are found in a directory which is about to be removed.

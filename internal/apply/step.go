@@ -14,6 +14,7 @@ import (
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/netshape/request"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/systemd/unitfiles"
 )
 
 // evacuations is how often removing a directory is tried: each time the processes left in it may have
@@ -36,9 +37,9 @@ func (n *run) step(a action) error {
 		return n.move(a.step)
 	case c.Kind == request.Kind:
 		err = n.shape(c)
-	case a.step.Op == plan.OpKeep:
+	case unitfiles.Keeps(c.Change):
 		return nil // its change is in the journal
-	case n.members.skipped(a.step.PID):
+	case n.members.skipped(a.step.PID()):
 	case a.step.Reclaim != nil:
 		err = (&reclaimer{n}).lower(a.step, c)
 	default:
@@ -70,9 +71,9 @@ func (n *run) make(c journal.Change) error {
 func (n *run) verify() error {
 	last := map[change.Target]int{}
 	for i, a := range n.actions {
-		if a.step.Op == plan.OpRemoveDir {
-			maps.DeleteFunc(last, func(_ change.Target, at int) bool { return n.actions[at].step.Dir == a.step.Dir })
-		} else if a.isLasting() {
+		if d, is := cgroup.DirOf(a.step.Target); is && a.step.Removes() {
+			maps.DeleteFunc(last, func(_ change.Target, at int) bool { return file(n.actions[at].own()).Dir == d })
+		} else if n.lasts(a) {
 			last[a.own().Target] = i
 		}
 	}
@@ -82,7 +83,7 @@ func (n *run) verify() error {
 		if c.Unit != "" {
 			want = c.New
 		}
-		if w, ok := n.wanted(file(c)); ok {
+		if w, ok := n.wanted(c.Target); ok {
 			want = w.Value
 		}
 		if err := n.check(c, want); err != nil {
@@ -173,38 +174,39 @@ func (n *run) skip(id procfs.ID, comm, reason string) {
 
 // move moves a process in one hierarchy: into all of its group's, or into none.
 func (n *run) move(s plan.Step) error {
-	if n.members.skipped(s.PID) {
+	id := s.PID()
+	if n.members.skipped(id) {
 		return nil
 	}
-	err := n.Members.Move(s.Dir, s.PID)
+	err := n.Members.Move(s.Dir(), id)
 	if err != nil && s.Optional {
 		err = n.moveAbove(s, err)
 	}
-	n.members.left[s.PID]--
+	n.members.left[id]--
 	switch {
 	case err == nil:
-		n.members.moved[s.PID] = append(n.members.moved[s.PID], s)
+		n.members.moved[id] = append(n.members.moved[id], s)
 		n.result.Steps++
 		// A pid may have been reused between the last check and the write; a process that is
 		// alive under its start time was not.
-		if n.members.left[s.PID] == 0 && !n.Processes.Alive(s.PID) {
-			n.skip(s.PID, s.Comm, gone)
+		if n.members.left[id] == 0 && !n.Processes.Alive(id) {
+			n.skip(id, s.Name, gone)
 		}
 		return nil
 	case exited(err):
-		n.skip(s.PID, s.Comm, gone)
+		n.skip(id, s.Name, gone)
 		return nil
 	case errors.Is(err, cgroup.ErrRealtime) && !s.Optional:
-		n.skip(s.PID, s.Comm, "stays where it is: "+cgroup.ErrRealtime.Error())
-		return n.moveBack(s.PID)
+		n.skip(id, s.Name, "stays where it is: "+cgroup.ErrRealtime.Error())
+		return n.moveBack(id)
 	}
-	return fmt.Errorf("process %d (%s): %w", s.PID.PID, s.Comm, err)
+	return fmt.Errorf("process %d (%s): %w", id.PID, s.Name, err)
 }
 
 // moveAbove sends a process that is being released, and whose home does not take it any more, to the
 // nearest directory above that does. The journal hears of each before it is tried.
 func (n *run) moveAbove(s plan.Step, err error) error {
-	for d := s.Dir; d.Path != "/" && refusesProcess(err); {
+	for d := s.Dir(); d.Path != "/" && refusesProcess(err); {
 		d = d.Parent()
 		c := n.actions[n.tried-1].changes[0]
 		c.New = d.Path
@@ -212,7 +214,7 @@ func (n *run) moveAbove(s plan.Step, err error) error {
 			return err
 		}
 		n.addBefore([]journal.Change{c})
-		err = n.Members.Move(d, s.PID)
+		err = n.Members.Move(d, s.PID())
 	}
 	return err
 }
@@ -227,7 +229,7 @@ func refusesProcess(err error) bool {
 func (n *run) moveBack(id procfs.ID) error {
 	u := takeBack(n)
 	for _, s := range slices.Backward(n.members.moved[id]) {
-		if _, err := u.place(cgroup.Dir{Hierarchy: s.Dir.Hierarchy, Path: s.Old}, id); err != nil {
+		if _, err := u.place(cgroup.Dir{Hierarchy: s.Dir().Hierarchy, Path: s.Old}, id); err != nil {
 			return err
 		}
 		n.result.Steps--
@@ -235,7 +237,7 @@ func (n *run) moveBack(id procfs.ID) error {
 	delete(n.members.moved, id)
 	var seqs []int
 	for i, a := range n.actions {
-		if a.step.Op == plan.OpMove && a.step.PID == id {
+		if a.step.Moves() && a.step.PID() == id {
 			seqs = append(seqs, seq(i, phaseStep))
 		}
 	}
@@ -249,7 +251,7 @@ func (n *run) set(c journal.Change) error {
 		err = change.Set(n.ctx, a, c.Target, cmp.Or(c.Do, c.New))
 	}
 	if exited(err) {
-		n.skip(n.actions[n.tried-1].step.PID, c.Name, gone)
+		n.skip(n.actions[n.tried-1].step.PID(), c.Name, gone)
 		return nil
 	}
 	return err

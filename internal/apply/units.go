@@ -10,7 +10,6 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
 	"bulkhead/internal/journal"
-	"bulkhead/internal/plan"
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/unitfiles"
 	"bulkhead/internal/systemd/unitname"
@@ -134,7 +133,8 @@ func (r *Runner) loader(c journal.Change) change.Loader {
 // reloadAfter has what the steps up to this one have written read, unless the next step writes more: once for all.
 func (n *run) reloadAfter(i int) error {
 	writes := func(i int) change.Loader {
-		if i < 0 || i >= len(n.actions) || n.actions[i].skip || n.actions[i].step.Op == plan.OpKeep {
+		if i < 0 || i >= len(n.actions) || n.actions[i].skip ||
+			unitfiles.Keeps(n.actions[i].own().Change) {
 			return nil
 		}
 		return n.loader(n.actions[i].own())

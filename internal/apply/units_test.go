@@ -167,25 +167,25 @@ func (m *manager) all() string {
 // govern is a plan that makes a slice, sets properties of it and of a service that is not ours, adopts that and moves a
 // loose process.
 func (m *manager) govern() plan.Plan {
+	place := cgroup.Membership(m.procs[0], unified)
 	write := func(dir, unit, file, from, to string) plan.Step {
 		property := map[string]string{"memory.max": "MemoryMax", "pids.max": "TasksMax"}[file]
-		return plan.Step{Op: plan.OpWrite, Group: "a", Dir: at(dir), File: file, Old: from, New: to, Undo: from,
-			Unit:  unit,
-			Set:   []systemd.Assignment{{Name: property, Text: to}},
-			Unset: []systemd.Assignment{{Name: property, Text: from}}}
+		return plan.Step{Group: "a", Unit: unit, Change: change.Change{
+			Target: at(dir).File(file).Target(), Old: from, New: to,
+			Do:   systemd.Assigned([]systemd.Assignment{{Name: property, Text: to}}),
+			Undo: systemd.Assigned([]systemd.Assignment{{Name: property, Text: from}})}}
 	}
 	mkdir := func(dir string) plan.Step {
-		return plan.Step{Op: plan.OpMakeDir, Group: "a", Dir: at(dir), Unit: path.Base(dir), Undo: "rmdir"}
+		return plan.Step{Change: change.Of(at(dir).Target(), "", cgroup.There), Group: "a", Unit: path.Base(dir)}
 	}
 	return plan.Plan{Steps: []plan.Step{
 		mkdir("/bulkhead.slice"), mkdir("/bulkhead.slice/bulkhead-a.slice"),
-		{Op: plan.OpKeep, Group: "a", Unit: "db.service", Dir: at("/db.service"), Target: overrides},
+		{Change: change.Change{Target: overrides}, Group: "a"},
 		write("/db.service", "db.service", "memory.max", "max", "1048576"),
 		write("/db.service", "db.service", "pids.max", "321", "50"),
 		write("/bulkhead.slice/bulkhead-a.slice", "bulkhead-a.slice", "memory.max", "max", "2097152"),
-		{Op: plan.OpDropIn, Group: "a", Unit: "db.service", Target: dropIn, New: "Slice=bulkhead-a.slice"},
-		{Op: plan.OpMove, Group: "a", Dir: at("/bulkhead.slice/bulkhead-a.slice"), PID: m.procs[0], Old: "/user",
-			Undo: "/user"},
+		{Change: change.Of(dropIn, "", "Slice=bulkhead-a.slice"), Group: "a"},
+		{Change: change.Of(place, "/user", "/bulkhead.slice/bulkhead-a.slice"), Group: "a"},
 	}}
 }
 
@@ -196,17 +196,16 @@ var (
 
 // back is the release of what govern did.
 func (m *manager) back() plan.Plan {
+	place := cgroup.Membership(m.procs[0], unified)
 	p := plan.Plan{Steps: []plan.Step{
-		{Op: plan.OpRevert, Group: "a", Unit: "db.service", Target: overrides, New: unitfiles.HeldFiles{
-			Files: []systemd.Override{{Path: "50-TasksMax.conf", Text: []byte("321")}}}.String()},
-		{Op: plan.OpDropIn, Group: "a", Unit: "db.service", Target: dropIn, Old: "Slice=bulkhead-a.slice",
-			Undo: "Slice=bulkhead-a.slice"},
-		{Op: plan.OpMove, Group: "a", Dir: at("/user"), PID: m.procs[0], Old: "/bulkhead.slice/bulkhead-a.slice",
-			Undo: "/bulkhead.slice/bulkhead-a.slice"},
+		{Change: change.Of(overrides, "", unitfiles.HeldFiles{
+			Files: []systemd.Override{{Path: "50-TasksMax.conf", Text: []byte("321")}}}.String()), Group: "a"},
+		{Change: change.Of(dropIn, "Slice=bulkhead-a.slice", ""), Group: "a"},
+		{Change: change.Of(place, "/bulkhead.slice/bulkhead-a.slice", "/user"), Group: "a"},
 	}}
 	for _, dir := range []string{"/bulkhead.slice/bulkhead-a.slice", "/bulkhead.slice"} {
-		p.Steps = append(p.Steps, plan.Step{Op: plan.OpRemoveDir, Group: "a", Dir: at(dir), Unit: path.Base(dir),
-			Undo: "mkdir"})
+		p.Steps = append(p.Steps, plan.Step{Change: change.Of(at(dir).Target(), cgroup.There, ""), Group: "a",
+			Unit: path.Base(dir)})
 	}
 	return p
 }

@@ -222,12 +222,12 @@ func TestWishes(t *testing.T) {
 	restores, enabledAt, wroteAt := 0, -1, -1
 	for i, s := range p.Steps {
 		switch {
-		case s.File == cgroup.SubtreeControl:
+		case s.Kind == cgroup.KindControllers:
 			restores += len(s.Restore)
-			if s.Dir == a.Parent() && strings.Contains(s.New, "+cpu") {
+			if s.Dir() == a.Parent() && strings.Contains(s.New, "+cpu") {
 				enabledAt = i
 			}
-		case s.Dir == a && s.File == "cpu.max":
+		case s.Target == a.File("cpu.max").Target():
 			wroteAt = i
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/cgroup/cgroupfake"
 	"bulkhead/internal/change"
+	"bulkhead/internal/change/flat"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/knob"
@@ -241,32 +242,34 @@ type builder struct {
 func (w *world) build() *builder { return &builder{procs: w.procs, where: w.Membership} }
 
 func (b *builder) add(s plan.Step) {
-	s.Reason = fmt.Sprintf("%s %d", s.Op, len(b.steps))
+	s.Reason = fmt.Sprintf("%s %d", flat.Op(s.Change), len(b.steps))
 	b.steps = append(b.steps, s)
 }
 
 func (b *builder) mkdir(h, path string) {
-	b.add(plan.Step{Op: plan.OpMakeDir, Group: group(path), Dir: cgroup.Dir{Hierarchy: h, Path: path}})
+	b.add(plan.Step{Change: change.Of(cgroup.Dir{Hierarchy: h, Path: path}.Target(), "", cgroup.There),
+		Group: group(path)})
 }
 
 func (b *builder) rmdir(h, path string) {
-	b.add(plan.Step{Op: plan.OpRemoveDir, Group: group(path), Dir: cgroup.Dir{Hierarchy: h, Path: path}})
+	b.add(plan.Step{Change: change.Of(cgroup.Dir{Hierarchy: h, Path: path}.Target(), cgroup.There, ""),
+		Group: group(path)})
 }
 
 func (b *builder) write(h, path, file, value string) {
 	name, key, _ := strings.Cut(file, "@")
-	b.add(plan.Step{Op: plan.OpWrite, Group: group(path), Dir: cgroup.Dir{Hierarchy: h, Path: path}, File: name,
-		Key: key, New: value})
+	f := cgroup.File{Dir: cgroup.Dir{Hierarchy: h, Path: path}, Name: name, Key: key}
+	b.add(plan.Step{Change: change.Of(f.Target(), "", value), Group: group(path)})
 }
 
 func (b *builder) move(i int, h, path string) {
 	id := b.procs[i]
-	b.add(plan.Step{Op: plan.OpMove, Group: group(path), Dir: cgroup.Dir{Hierarchy: h, Path: path}, PID: id,
-		Comm: "mysqld", Old: b.where(id.PID)[h]})
+	b.add(plan.Step{Change: change.Of(cgroup.Membership(id, h), b.where(id.PID)[h], path), Group: group(path),
+		Name: "mysqld"})
 }
 
 func (b *builder) score(i, score int) {
-	b.add(plan.Step{Op: plan.OpOOMScore, Group: "a", PID: b.procs[i], Comm: "mysqld", New: strconv.Itoa(score)})
+	b.add(plan.Step{Change: change.Of(b.procs[i].ScoreTarget(), "", strconv.Itoa(score)), Group: "a", Name: "mysqld"})
 }
 
 func (b *builder) plan() plan.Plan { return plan.Plan{Steps: b.steps} }

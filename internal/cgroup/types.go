@@ -102,10 +102,10 @@ func FileOf(t change.Target) (f File, ok bool) {
 	return f, false
 }
 
-// DiskFile is FileOf for what belongs to a disk; attributes of its queue stand in the directory at.
-func DiskFile(t change.Target, at Dir) (f File, ok bool) {
+// NamedFile is FileOf, and for an attribute of a disk's queue the name that it has among files, in no directory.
+func NamedFile(t change.Target) (f File, ok bool) {
 	if number, name, is := strings.Cut(t.Addr, "/"); is && t.Kind == blockdev.KindQueue {
-		return File{Dir: at, Name: queuePrefix + name, Key: number}, true
+		return File{Name: queuePrefix + name, Key: number}, true
 	}
 	return FileOf(t)
 }

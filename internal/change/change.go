@@ -3,8 +3,8 @@
 // room that owns a kernel interface declares the actuators of its kinds; those who plan, journal, apply, undo and show
 // changes hand Targets on and know no kind.
 //
-// To add a kind, implement Actuator in the room that writes (Set and Restore do the usual order), register it where a
-// Runner of package apply is made, and have a plan.Step carry its Target with the operation plan.OpSet.
+// To add a kind, implement Actuator in the room that writes (Set and Restore do the usual order), and register it where
+// package transaction lists those of a host. A plan.Step and a plan.Wanted then name its Targets.
 //
 //	got, err := a.Read(ctx, target.Addr) // the original, for the journal
 //	err = change.Set(ctx, a, target, "1")
@@ -39,6 +39,9 @@ type Change struct {
 	Do   string `json:"do,omitempty"`   // what to write to have New; "" is New itself
 	Undo string `json:"undo,omitempty"` // what to write to have Old again
 }
+
+// Of is a change of a target that its old value takes back.
+func Of(t Target, from, to string) Change { return Change{Target: t, Old: from, New: to, Undo: from} }
 
 // Actuator reads and writes the targets of one kind.
 type Actuator interface {
@@ -89,6 +92,14 @@ func (a Actuators) Of(t Target) (Actuator, error) {
 		return known, nil
 	}
 	return nil, fmt.Errorf("change %s: this host has no actuator of that kind", t)
+}
+
+// Same compares a value as it was written with one as it was read; values of a kind that is not known as texts.
+func (a Actuators) Same(t Target, want, got string) bool {
+	if known := a[t.Kind]; known != nil {
+		return known.Same(t.Addr, want, got)
+	}
+	return want == got
 }
 
 // Set writes a value and reads it back.

@@ -121,7 +121,9 @@ func TakeBefore(ctx context.Context, c *transaction.Controller, v *transaction.V
 func sourced(v *transaction.View, one policy.Guarded) error {
 	asks := func(controller string) bool {
 		return slices.ContainsFunc(v.Plan.Want,
-			func(w plan.Wanted) bool { return w.Group == one.Group && w.Row.Controller == controller })
+			func(w plan.Wanted) bool {
+				return w.Group == one.Group && w.Row != nil && w.Row.Controller == controller
+			})
 	}
 	member := v.Layout.Member(one.Group)
 	var missing, hint string
@@ -140,8 +142,7 @@ func sourced(v *transaction.View, one policy.Guarded) error {
 		return nil
 	}
 	return api.Errorf(api.CodeUsage, hint, "guard: %s of group %s has no source on this host: nothing was changed",
-		missing,
-		one.Group)
+		missing, one.Group)
 }
 
 // verdict says which clause of a guard but throughput was broken between two samples; "" when none was. whole says that

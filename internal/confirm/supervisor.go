@@ -174,8 +174,7 @@ func (t *Supervisor) promote(ctx context.Context) (over bool, err error) {
 	return t.settle(ctx, "apply", func(trial *state.Trial) (over bool, err error) {
 		d, err := state.Load(t.c.Store, state.DocCanary)
 		if err != nil || d.Prune(state.Moment{}).Canary == nil {
-			return true, fmt.Errorf("the policy of the canary is not known any more: %w",
-				errors.Join(err, End(t.c)))
+			return true, fmt.Errorf("the policy of the canary is not known any more: %w", errors.Join(err, End(t.c)))
 		}
 		revision, err := t.rest(ctx, d.Canary)
 		if err != nil {

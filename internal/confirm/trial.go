@@ -90,15 +90,13 @@ const byItself = "bulkhead"
 // Commit runs a change with its documents and puts it on trial, when that is asked for: a watchdog, which is a process
 // of its own, is there before anything is changed.
 func Commit(ctx context.Context, c *transaction.Controller, v *transaction.View, r api.Request,
-	reply *transaction.Outcome, s *state.Documents,
-	docs map[string]any, run func() error) error {
+	reply *transaction.Outcome, s *state.Documents, docs map[string]any, run func() error) error {
 	return CommitWatched(ctx, c, v, r, reply, s, docs, GuardOf(v), run)
 }
 
 // CommitWatched is OnTrial with what is watched.
 func CommitWatched(ctx context.Context, c *transaction.Controller, v *transaction.View, r api.Request,
-	reply *transaction.Outcome, s *state.Documents,
-	docs map[string]any, watch *state.Watch, run func() error) error {
+	reply *transaction.Outcome, s *state.Documents, docs map[string]any, watch *state.Watch, run func() error) error {
 	var notes []string
 	if watch != nil && watch.Groups == nil {
 		var err error
@@ -127,8 +125,7 @@ func CommitWatched(ctx context.Context, c *transaction.Controller, v *transactio
 	wd, err := startWatchdog(ctx, c, &t)
 	if err != nil {
 		return api.Errorf(api.CodeFailed,
-			"nothing was changed; without --confirm-within and a guard it needs no watchdog", "%w",
-			err)
+			"nothing was changed; without --confirm-within and a guard it needs no watchdog", "%w", err)
 	}
 	if wd != nil {
 		defer wd.Leave()
@@ -279,8 +276,7 @@ func withoutKey(docs map[string]any, key string) map[string]any {
 
 // releaseNow lifts groups, as a part of another change.
 func releaseNow(ctx context.Context, c *transaction.Controller, f *host.Facts, s *state.Documents, groups []string,
-	r api.Request,
-	reply *transaction.Outcome) error {
+	r api.Request, reply *transaction.Outcome) error {
 	v, err := release.View(ctx, c, f, s, groups, r)
 	if err != nil {
 		return err

@@ -45,8 +45,7 @@ func applyCanary(ctx context.Context, c *transaction.Controller, r api.Request, 
 		return transaction.NoGroup(v, r.Canary)
 	case !next.HasGroup(r.Canary):
 		return api.Errorf(api.CodeUsage, "choose a group that both policies have",
-			"the policy to apply has no group %q",
-			r.Canary)
+			"the policy to apply has no group %q", r.Canary)
 	}
 	if err := transaction.RefuseReleased(s, r.Canary); err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/apply"
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/freeze"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
@@ -312,8 +313,8 @@ func (n *entering) takeScore(ctx context.Context) {
 		now, err := n.Host.Proc.ReadOOMScoreAdj(n.self.ID)
 		if old := strconv.Itoa(now); err == nil && now != int(score) {
 			_, err = n.Runner(ctx, n.v).Run(ctx, plan.Plan{Steps: []plan.Step{{
-				Op: plan.OpOOMScore, Group: n.Group, PID: n.self.ID, Comm: n.self.Comm, Reason: "run",
-				Setting: policy.KeyOOMScoreAdj, Old: old, New: strconv.Itoa(int(score)), Undo: old,
+				Change: change.Of(n.self.ID.ScoreTarget(), old, strconv.Itoa(int(score))), Group: n.Group,
+				Name: n.self.Comm, Reason: "run", Setting: policy.KeyOOMScoreAdj,
 			}}}, apply.Options{Verb: "run", By: n.By, Unrecorded: true})
 		}
 		if err != nil {

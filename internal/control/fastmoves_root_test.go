@@ -43,7 +43,7 @@ func TestFastMovesThroughTheVerbs(t *testing.T) {
 	groups := "groups:\n  g: {match: [{cmdline: '" + m + "'}], cpu: {limit: 1}}\n"
 	fast := "agent: {fast_moves: on}\n" + groups
 	reply := s.apply(fast)
-	switches := slices.ContainsFunc(reply.Plan.Steps, func(st plan.Step) bool { return st.File == cgroup.FavorDynmods })
+	switches := slices.ContainsFunc(reply.Plan.Steps, func(st plan.Step) bool { return st.Kind == cgroup.KindOption })
 	if switches != has {
 		t.Errorf("apply switches: %t, and the kernel has it: %t", switches, has)
 	}

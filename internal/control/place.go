@@ -181,7 +181,7 @@ func movable(v *transaction.View, p procfs.Process, group string) error {
 			p.Comm, unit)
 	}
 	if v.Layout.Placed(&p, group) || slices.ContainsFunc(v.Plan.Steps,
-		func(s plan.Step) bool { return s.Op == plan.OpMove && s.PID == p.ID }) {
+		func(s plan.Step) bool { return s.Moves() && s.PID() == p.ID }) {
 		return nil
 	}
 	why := "the group is not in force on this host"

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"bulkhead/internal/api"
-	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
@@ -123,7 +122,7 @@ func TestReleaseLeavesForeignGroups(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limit := knob.Needs(f, policy.Settings{setting})
+	limit := needs(f, policy.Settings{setting})
 	tree, g := testhost.Tree(t), s.at(s.of("cpu").ID, "g")
 	theirs := g.Child("theirs")
 	if err := tree.Make(theirs); err != nil {

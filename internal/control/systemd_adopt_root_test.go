@@ -14,6 +14,7 @@ import (
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/systemd/unitfiles"
 	"bulkhead/internal/systemd/unitname"
 )
 
@@ -29,7 +30,7 @@ func TestAdoptedUnitMovesAtItsNextStart(t *testing.T) {
 		t.Errorf("it moved to %s while it ran", got)
 	}
 	s.reads("before its restart", home, "memory.limit_in_bytes", "memory.max", "134217728")
-	if !slices.ContainsFunc(reply.Plan.Steps, func(st plan.Step) bool { return st.Op == plan.OpDropIn }) {
+	if !slices.ContainsFunc(reply.Plan.Steps, func(st plan.Step) bool { return st.Kind == unitfiles.KindDropIn }) {
 		t.Errorf("no drop-in: %+v", reply.Plan.Steps)
 	}
 	s.reload(2)

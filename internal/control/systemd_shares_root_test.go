@@ -356,7 +356,7 @@ func (r *race) compare(when string, planned map[string]plan.Share, against strin
 
 // besideAll is what counts as a competitor, for whom a failure is to be explained.
 func (r *race) besideAll() string {
-	v, _, err := r.Current(r.t.Context(), transaction.ViewOptions{Shares: true})
+	v, _, err := r.Current(r.t.Context(), transaction.ViewOptions{Options: snapshot.Options{Shares: true}})
 	if err != nil {
 		return err.Error()
 	}

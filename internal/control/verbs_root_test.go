@@ -111,7 +111,7 @@ func (s *site) holds(when, limit string) {
 		s.t.Fatal(err)
 	}
 	settings := policy.Settings{setting}
-	rows := knob.Needs(facts, settings)
+	rows := needs(facts, settings)
 	if len(rows) == 0 {
 		s.t.Fatalf("this machine has no file for %s", limit)
 	}
@@ -416,4 +416,9 @@ func TestForceNeedsAReason(t *testing.T) {
 	if !errors.As(err, &own) || own.Code != api.CodeUsage || own.Hint == "" {
 		t.Errorf("%v", err)
 	}
+}
+
+// needs are the rows of a host that settings are written by.
+func needs(f *host.Facts, s policy.Settings) []*knob.Row {
+	return slices.DeleteFunc(knob.RowsFor(f), func(r *knob.Row) bool { return len(r.Instances(s)) == 0 })
 }

@@ -74,14 +74,7 @@ func (d *Draft) takeChildren(to *Group, g *policy.Group, at policy.Pos) {
 // Take makes a group of a draft what a group of a policy is, without those inside it.
 func (d *Draft) Take(to *Group, g *policy.Group, at policy.Pos) {
 	to.Keys, to.Match, to.Owner, to.Settings, to.Shares = nil, nil, nil, nil, nil
-	for _, pair := range groupKeys(g) {
-		if pair.Text != "" && !listed(pair.Key) {
-			to.Keys = append(to.Keys, pair)
-		}
-	}
-	for _, m := range g.Match {
-		to.Match = append(to.Match, Raw{Key: "match", Text: MatchFlow(m)})
-	}
+	to.describe(g)
 	for _, o := range g.Owner {
 		to.Owner = append(to.Owner, Raw{Key: "owner", Text: OwnerFlow(o)})
 	}
@@ -99,8 +92,8 @@ func (d *Draft) Take(to *Group, g *policy.Group, at policy.Pos) {
 	to.From = From(at, "")
 }
 
-// Complement gives a group what a file of another format has no words for: the file is the newer of the two.
-func (d *Draft) Complement(to *Group, g *policy.Group, at policy.Pos) {
+// describe gives a group the keys and the rules of one of a policy.
+func (to *Group) describe(g *policy.Group) {
 	for _, pair := range groupKeys(g) {
 		if pair.Text != "" && !listed(pair.Key) {
 			to.Keys = append(to.Keys, pair)
@@ -109,6 +102,11 @@ func (d *Draft) Complement(to *Group, g *policy.Group, at policy.Pos) {
 	for _, m := range g.Match {
 		to.Match = append(to.Match, Raw{Key: "match", Text: MatchFlow(m)})
 	}
+}
+
+// Complement gives a group what a file of another format has no words for: the file is the newer of the two.
+func (d *Draft) Complement(to *Group, g *policy.Group, at policy.Pos) {
+	to.describe(g)
 	d.Change(at, "group "+to.Path, "its limits differ from those that bulkhead exported, and are taken as they stand "+
 		"in the file; its role and what it matches are taken from the export")
 }

@@ -145,8 +145,7 @@ func outside(c *transaction.Controller, v *transaction.View, group string) error
 		in, member := placed[p.ID]
 		if member && policy.Covers([]string{group}, in) || atOrBelow(p.Cgroups[dir.Hierarchy], dir.Path) {
 			return api.Errorf(api.CodeRefused, "run it from outside",
-				"you are inside group %q: process %d (%s) would stop too",
-				group, p.PID, p.Comm)
+				"you are inside group %q: process %d (%s) would stop too", group, p.PID, p.Comm)
 		}
 		parent := p.PPID
 		delete(byPID, p.PID) // whatever the table says, this ends
@@ -252,8 +251,7 @@ func RefuseFrozen(s *state.Documents, group string) error {
 	for _, f := range s.Freezes {
 		if policy.Covers([]string{f.Group}, group) {
 			return api.Errorf(api.CodeRefused, "`bulkhead thaw "+f.Group+"` lets it run", "group %q is frozen until %s",
-				f.Group,
-				f.Until())
+				f.Group, f.Until())
 		}
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/apply"
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
@@ -55,7 +56,7 @@ func stop(ctx context.Context, c *transaction.Controller, v *transaction.View, g
 		if err := halt(v, group, dir); err != nil {
 			return err
 		}
-		if v, _, err = c.Current(ctx, transaction.ViewOptions{Facts: v.Facts}); err != nil {
+		if v, _, err = c.Current(ctx, transaction.ViewOptions{Options: snapshot.Options{Facts: v.Facts}}); err != nil {
 			return err
 		}
 	}
@@ -123,8 +124,8 @@ func inPlace(f *host.Facts, h host.Hierarchy) bool {
 func intoPlace(v *transaction.View, group string, dir cgroup.Dir) plan.Plan {
 	var p plan.Plan
 	for _, s := range v.Plan.Steps {
-		_, there := v.Observed.Dirs[s.Dir]
-		if s.Op == plan.OpMove && there && atOrBelow(s.Dir.Path, dir.Path) && policy.Covers([]string{group}, s.Group) {
+		_, there := v.Observed.Dirs[s.Dir()]
+		if s.Moves() && there && atOrBelow(s.Dir().Path, dir.Path) && policy.Covers([]string{group}, s.Group) {
 			p.Steps = append(p.Steps, s)
 		}
 	}
@@ -145,15 +146,16 @@ func intoFreezer(v *transaction.View, group string, dir cgroup.Dir) plan.Plan {
 		if there, err := v.Tree.Exists(d); err == nil && there {
 			continue
 		}
-		p.Steps = append(p.Steps, plan.Step{Op: plan.OpMakeDir, Group: group, Dir: d, Reason: "freeze"})
+		p.Steps = append(p.Steps, plan.Step{Change: change.Of(d.Target(), "", cgroup.There), Group: group,
+			Reason: "freeze"})
 	}
 	for _, m := range v.Members {
 		if !policy.Covers([]string{group}, m.Group) || atOrBelow(m.Process.Cgroups[dir.Hierarchy], dir.Path) {
 			continue
 		}
 		p.Steps = append(p.Steps, plan.Step{
-			Op: plan.OpMove, Group: group, Dir: dir, PID: m.Process.ID, Comm: m.Process.Comm,
-			Old: m.Process.Cgroups[dir.Hierarchy], Reason: "freeze",
+			Change: change.Of(cgroup.Membership(m.Process.ID, dir.Hierarchy), m.Process.Cgroups[dir.Hierarchy],
+				dir.Path), Group: group, Name: m.Process.Comm, Reason: "freeze",
 		})
 	}
 	return p
@@ -270,13 +272,13 @@ func (w *waking) emptyFreezer(ctx context.Context, top cgroup.Dir, o apply.Optio
 			moves = append(moves, w.leave(d, procs)...)
 		}
 		if !w.needed(d) {
-			removals = append(removals, plan.Step{Op: plan.OpRemoveDir, Group: w.name(d), Dir: d, Reason: "thaw",
-				Optional: true})
+			removals = append(removals, plan.Step{Change: change.Of(d.Target(), cgroup.There, ""), Group: w.name(d),
+				Reason: "thaw", Optional: true})
 		}
 	}
 	slices.Reverse(removals) // children first
 	done, err := w.Runner(ctx, w.View).Run(ctx, plan.Plan{Steps: append(moves, removals...)}, o)
-	if slices.ContainsFunc(done.LeftOut, func(s plan.Step) bool { return s.Op == plan.OpMove }) {
+	if slices.ContainsFunc(done.LeftOut, plan.Step.Moves) {
 		err = errors.Join(err, api.Errorf(api.CodeFailed, "", "send processes back from the freezer: %s",
 			strings.Join(done.Notes, "; ")))
 	}
@@ -302,8 +304,8 @@ func (w *waking) leave(d cgroup.Dir, procs []procfs.Process) []plan.Step {
 			to = w.Names.Dir(f.Group)
 		}
 		steps = append(steps, plan.Step{
-			Op: plan.OpMove, Group: w.name(d), Dir: cgroup.Dir{Hierarchy: d.Hierarchy, Path: to},
-			PID: p.ID, Comm: p.Comm, Old: d.Path, Reason: "thaw", Optional: true,
+			Change: change.Of(cgroup.Membership(p.ID, d.Hierarchy), d.Path, to), Group: w.name(d), Name: p.Comm,
+			Reason: "thaw", Optional: true,
 		})
 	}
 	return steps

@@ -22,6 +22,7 @@ import (
 	"bulkhead/internal/plan/planner"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/yamlform"
+	"bulkhead/internal/snapshot"
 	"bulkhead/internal/transaction"
 	"bulkhead/internal/verify"
 )
@@ -93,7 +94,7 @@ func hasKnob(t *cgroup.Tree) func(hierarchy, file string) knob.Verdict {
 // Check reads a policy and holds it against this host. It never looks at live use. The error is
 // policy.Problems when the policy cannot stand.
 func Check(ctx context.Context, c *transaction.Controller, sources []policy.Source) (*transaction.View, error) {
-	v, err := c.Classify(ctx, transaction.ViewOptions{Sources: sources})
+	v, err := c.Classify(ctx, transaction.ViewOptions{Options: snapshot.Options{Sources: sources}})
 	if err == nil {
 		err = nameTaken(ctx, c, v)
 	}
@@ -114,7 +115,7 @@ func Check(ctx context.Context, c *transaction.Controller, sources []policy.Sour
 func PlanFor(ctx context.Context, c *transaction.Controller, sources []policy.Source, at time.Time) (*transaction.View,
 	error) {
 	if len(sources) == 0 {
-		v, _, err := c.Current(ctx, transaction.ViewOptions{Shares: true, At: at})
+		v, _, err := c.Current(ctx, transaction.ViewOptions{Options: snapshot.Options{Shares: true, At: at}})
 		return v, err
 	}
 	facts, s, err := transaction.RecordedAt(c, at)

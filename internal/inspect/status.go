@@ -22,7 +22,7 @@ import (
 // Status looks at everything that is governed. Agent facts are filled in by the caller that has them.
 func Status(ctx context.Context, c *transaction.Controller) (*api.Status, error) {
 	pending, underWay := Changing(c)
-	v, s, err := c.Current(ctx, transaction.ViewOptions{Shares: true})
+	v, s, err := c.Current(ctx, transaction.ViewOptions{Options: snapshot.Options{Shares: true}})
 	if pending != "" && err != nil && s != nil && s.Applied == nil {
 		return nil, api.Errorf(api.CodeFailed, "`bulkhead rollback` undoes it",
 			"no policy is applied on this host, and a change was interrupted: %s", pending)

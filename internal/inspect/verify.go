@@ -23,7 +23,7 @@ import (
 func Verifiable(v *transaction.View) *verify.Snapshot {
 	return &verify.Snapshot{
 		Facts: v.Facts, Tree: v.Tree, Layout: v.Layout, Groups: v.Classified.Groups, Members: v.Members,
-		Plan: v.Plan, Observed: v.Observed, Network: v.Network, Conflict: v.ConflictOf,
+		Plan: v.Plan, Observed: v.Observed, Actuators: v.Actuators, Network: v.Network, Conflict: v.ConflictOf,
 	}
 }
 

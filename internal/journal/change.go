@@ -1,15 +1,15 @@
 package journal
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
+	"bulkhead/internal/change/flat"
 	"bulkhead/internal/linux/procfs"
-	"bulkhead/internal/netshape"
 	"bulkhead/internal/netshape/request"
-	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/unitfiles"
 )
 
@@ -25,72 +25,20 @@ type Change struct {
 	Unit string `json:"unit,omitempty"`
 }
 
-// older is what changes had before they had a Target: at most what commit 36981b0 and those after it wrote.
-type older struct {
-	Op        string               `json:"op"`
-	Dir       cgroup.Dir           `json:"dir"`
-	File      string               `json:"file"`
-	Key       string               `json:"key"`
-	Target    change.Target        `json:"target"`
-	PID       procfs.ID            `json:"pid"`
-	Comm      string               `json:"comm"`
-	Set       []systemd.Assignment `json:"set"`
-	Unset     []systemd.Assignment `json:"unset"`
-	Overrides []systemd.Override   `json:"overrides"`
-	Net       *netshape.Change     `json:"net"`
-	NetUndo   []netshape.Change    `json:"net_undo"`
-}
-
-// UnmarshalJSON reads a change, also in the older forms.
+// UnmarshalJSON reads a change, also in the forms of earlier versions.
 func (c *Change) UnmarshalJSON(data []byte) error {
 	type plain Change
 	var text struct {
 		plain
-		older
+		flat.Fields
 	}
 	if err := json.Unmarshal(data, &text); err != nil {
 		return err
 	}
 	*c = Change(text.plain)
-	if text.Op != "" {
-		c.fromOlder(text.older)
-	}
+	c.Name = cmp.Or(c.Name, text.Comm)
+	c.Change, c.Unit = text.Fields.Change(c.Change, c.Unit)
 	return nil
-}
-
-// fromOlder turns an older form into the one that there is now.
-func (c *Change) fromOlder(o older) {
-	c.Name, c.Target = o.Comm, change.Target{Kind: change.Kind(o.Op)} // nobody's
-	switch o.Op {
-	case "mkdir":
-		c.Target, c.New, c.Undo = o.Dir.Target(), cgroup.There, ""
-	case "rmdir":
-		c.Target, c.Old, c.New, c.Undo = o.Dir.Target(), cgroup.There, "", ""
-	case "write":
-		c.Target = cgroup.File{Dir: o.Dir, Name: o.File, Key: o.Key}.Target()
-		if c.Unit != "" {
-			c.Do, c.Undo = systemd.Assigned(o.Set), systemd.Assigned(o.Unset)
-		}
-	case "set":
-		c.Target = o.Target
-	case "oom_score_adj":
-		c.Target = o.PID.ScoreTarget()
-	case "move":
-		c.Target, c.New, c.Undo = cgroup.Membership(o.PID, o.Dir.Hierarchy), o.Dir.Path, c.Old
-	case "drop-in":
-		c.Target, c.Unit = change.Target{Kind: unitfiles.KindDropIn, Addr: c.Unit}, ""
-	case "keep", "revert":
-		held := unitfiles.HeldFiles{Files: o.Overrides}.String()
-		c.Target, c.Unit = change.Target{Kind: unitfiles.KindOverrides, Addr: c.Unit}, ""
-		c.Old, c.Undo = held, held
-		if o.Op == "keep" {
-			c.New = held
-		}
-	case "network":
-		if o.Net != nil {
-			c.Change = request.Of(*o.Net, o.NetUndo)
-		}
-	}
 }
 
 // isValue says whether the original of a change is among the Originals. Directories and places of processes are known

@@ -34,7 +34,7 @@ func TestOlderChanges(t *testing.T) {
 			Seq: 3, Group: "a", Unit: "a.slice", Change: is{Target: dir.Target(), New: "there"},
 		},
 		`{"op":"mkdir",` + at + `,"old":"there"}`: {Change: is{Target: dir.Target(), Old: "there", New: "there"}},
-		`{"op":"rmdir",` + at + `}`:               {Change: is{Target: dir.Target(), Old: "there"}},
+		`{"op":"rmdir",` + at + `}`:               {Change: is{Target: dir.Target(), Old: "there", Undo: "there"}},
 		`{"op":"write",` + at + `,"file":"io.max","key":"8:0","old":"1","new":"2","undo":"1"}`: {
 			Change: is{Target: file("io.max[8:0]"), Old: "1", New: "2", Undo: "1"},
 		},

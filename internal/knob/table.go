@@ -202,17 +202,6 @@ func RowsFor(f *host.Facts) []*Row {
 	return rows
 }
 
-// Needs gives the rows of this host that a group with these settings needs.
-func Needs(f *host.Facts, s policy.Settings) []*Row {
-	var rows []*Row
-	for _, r := range RowsFor(f) {
-		if len(r.Instances(s)) > 0 {
-			rows = append(rows, r)
-		}
-	}
-	return rows
-}
-
 // Table gives all rows of both versions in a stable order. The rows are shared: do not change them.
 func Table() []*Row {
 	rows := make([]*Row, len(table))

@@ -3,20 +3,23 @@ package plan
 import (
 	"cmp"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change/flat"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/netshape/request"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/systemd/unitfiles"
 )
 
 // Render prints a plan for people: the steps by group, each with its number in the order of execution,
 // then what is not enforced, what to know, what is refused, and what CPU each group can count on.
 func Render(p Plan, o RenderOptions) string {
-	r := renderer{plan: p, options: o, rows: rowsByFile(o.Facts)}
+	r := renderer{plan: p, options: o}
 	if len(p.Steps) == 0 && len(p.Refusals) == 0 {
 		r.line("nothing to do: the host already is as the policy says")
 	} else if len(p.Steps) > 0 {
@@ -90,15 +93,12 @@ const widestChange = 40
 
 // briefLines are those of one group: what several steps do for the same reason is one line.
 func (r *renderer) briefLines(steps []int) (lines []briefLine) {
-	type same struct {
-		op        Op
-		why, text string
-	}
+	type same struct{ op, why, text string }
 	counts, moved := map[same]int{}, map[same][]string{}
 	seen := map[procfs.ID]bool{}
 	var order []same
 	count := func(s Step, text string) same {
-		id := same{s.Op, s.Reason, text}
+		id := same{flat.Op(s.Change), s.Reason, text}
 		if counts[id] == 0 {
 			order = append(order, id)
 		}
@@ -107,11 +107,13 @@ func (r *renderer) briefLines(steps []int) (lines []briefLine) {
 	}
 	for _, i := range steps {
 		switch s := r.plan.Steps[i]; {
-		case s.Op == OpMove && seen[s.PID]:
-		case s.Op == OpMove, s.Op == OpOOMScore:
-			id := count(s, s.New)
-			seen[s.PID], moved[id] = true, append(moved[id], s.Comm)
-		case s.Op == OpMakeDir, s.Op == OpRemoveDir:
+		case s.Moves() && seen[s.PID()]:
+		case s.Moves():
+			id := count(s, "")
+			seen[s.PID()], moved[id] = true, append(moved[id], s.Name)
+		case s.Kind == procfs.KindScore:
+			count(s, s.New)
+		case s.Kind == cgroup.KindDir:
 			count(s, "")
 		default:
 			count(s, r.briefChange(s))
@@ -123,13 +125,13 @@ func (r *renderer) briefLines(steps []int) (lines []briefLine) {
 	for _, id := range order {
 		n := counts[id]
 		switch id.op {
-		case OpMakeDir:
+		case "mkdir":
 			lines = append(lines, briefLine{"directories", fmt.Sprintf("%d made", n), id.why})
-		case OpRemoveDir:
+		case "rmdir":
 			lines = append(lines, briefLine{"directories", fmt.Sprintf("%d removed", n), id.why})
-		case OpMove:
+		case "move":
 			lines = append(lines, briefLine{"processes", fmt.Sprintf("%d moved (%s)", n, commands(moved[id])), id.why})
-		case OpOOMScore:
+		case string(procfs.KindScore):
 			text := fmt.Sprintf("%s -> %s", policy.Counted(n, "process"), id.text)
 			lines = append(lines, briefLine{"oom_score_adj", text, source(id.why)})
 		default:
@@ -163,28 +165,28 @@ func (r *renderer) risks(s Step) (lines []briefLine) {
 
 // briefName is what a step changes, in a word.
 func (r *renderer) briefName(s Step) string {
-	if s.Op == OpWrite || s.Op == OpSet {
-		return cmp.Or(string(s.Setting), s.File, string(s.Target.Kind))
+	switch op := flat.Op(s.Change); op {
+	case "write", "set":
+		return cmp.Or(string(s.Setting), s.File().Name, string(s.Kind))
+	default:
+		return op
 	}
-	return string(s.Op)
 }
 
 // briefChange is what a step changes, a tab, and its value before and after.
 func (r *renderer) briefChange(s Step) string {
 	text := cmp.Or(s.Old, "none") + " -> " + cmp.Or(s.New, "none")
-	switch s.Op {
-	case OpWrite:
-		if lines := ownerCommands(s, ""); lines != nil {
-			text = s.File
-			break
-		}
+	switch file, is := cgroup.NamedFile(s.Target); {
+	case s.Kind == cgroup.KindOwner:
+		text = file.Name
+	case is:
 		text, _, _ = strings.Cut(r.change(s), " (\"")
-	case OpSet:
-		text = s.Target.Addr + ": " + text
-	case OpKeep, OpRevert, OpDropIn:
-		text = s.Unit
-	case OpNetwork:
+	case s.Kind == unitfiles.KindOverrides, s.Kind == unitfiles.KindDropIn:
+		text = s.Addr
+	case s.Kind == request.Kind:
 		text = s.New
+	default:
+		text = s.Addr + ": " + text
 	}
 	return r.briefName(s) + "\t" + strings.ReplaceAll(text, "\n", ", ")
 }
@@ -213,11 +215,13 @@ func (r *renderer) summary() {
 	for _, group := range groups {
 		counts, moved := map[string]int{}, map[procfs.ID]bool{}
 		for _, i := range byGroup[group] {
-			switch s := r.plan.Steps[i]; s.Op {
-			case OpMove:
-				moved[s.PID] = true
-			case OpMakeDir, OpRemoveDir:
-				counts[map[Op]string{OpMakeDir: "new", OpRemoveDir: "removed"}[s.Op]]++
+			switch s := r.plan.Steps[i]; {
+			case s.Moves():
+				moved[s.PID()] = true
+			case s.Makes():
+				counts["new"]++
+			case s.Removes():
+				counts["removed"]++
 			default:
 				counts["values"]++
 			}
@@ -242,23 +246,23 @@ func (r *renderer) summary() {
 // diff prints the files whose values change, as diff does: what is read by programs and by people who know the files.
 func (r *renderer) diff() {
 	for _, s := range r.plan.Steps {
-		var where string
-		switch s.Op {
-		case OpWrite:
-			where = path.Join(r.path(s.Dir), s.File)
-			if s.Key != "" {
-				where += " " + s.Key
+		where := string(s.Kind) + " " + s.Addr
+		switch file, is := cgroup.NamedFile(s.Target); {
+		case is:
+			if where = r.where(s); s.Kind == cgroup.KindFile {
+				where = strings.TrimSpace(where + " " + file.Key)
 			}
-		case OpSet:
-			where = string(s.Target.Kind) + " " + s.Target.Addr
-		case OpMakeDir, OpRemoveDir:
-			r.line("%s %s/", map[Op]string{OpMakeDir: "+", OpRemoveDir: "-"}[s.Op], r.path(s.Dir))
+		case s.Makes():
+			r.line("+ %s/", r.path(s.Dir()))
 			continue
-		case OpOOMScore:
-			where = fmt.Sprintf("oom_score_adj of process %d", s.PID.PID)
-		case OpDropIn:
-			where = s.Unit
-		default:
+		case s.Removes():
+			r.line("- %s/", r.path(s.Dir()))
+			continue
+		case s.Kind == procfs.KindScore:
+			where = fmt.Sprintf("oom_score_adj of process %d", s.PID().PID)
+		case s.Kind == unitfiles.KindDropIn:
+			where = s.Addr
+		case s.Moves(), s.Kind == unitfiles.KindOverrides, s.Kind == request.Kind:
 			continue
 		}
 		if s.Old != "" {
@@ -268,13 +272,7 @@ func (r *renderer) diff() {
 			r.line("+ %s: %s", where, strings.ReplaceAll(s.New, "\n", ", "))
 		}
 	}
-	moved := map[procfs.ID]bool{}
-	for _, s := range r.plan.Steps {
-		if s.Op == OpMove {
-			moved[s.PID] = true
-		}
-	}
-	if len(moved) > 0 {
-		r.line("# %s moved", policy.Counted(len(moved), "process"))
+	if moved := r.plan.Count()[""]; moved > 0 {
+		r.line("# %s moved", policy.Counted(moved, "process"))
 	}
 }

@@ -3,15 +3,19 @@ package plan
 import (
 	"strings"
 	"testing"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 )
 
 // Sessions of processes that match no rule are told together, but with every step.
 func TestSessionsAreToldTogether(t *testing.T) {
 	var p Plan
+	dir := cgroup.Dir{Hierarchy: "cpu", Path: "/bulkhead.a"}
 	for _, group := range []string{"a", "others/12", "others/14"} {
 		p.Steps = append(p.Steps,
-			Step{Op: OpMakeDir, Group: group, Reason: "the group's limits"},
-			Step{Op: OpWrite, Group: group, File: "cpu.weight", Setting: "cpu.weight", New: "10",
+			Step{Change: change.Of(dir.Target(), "", cgroup.There), Group: group, Reason: "the group's limits"},
+			Step{Change: change.Of(dir.File("cpu.weight").Target(), "", "10"), Group: group, Setting: "cpu.weight",
 				Reason: "cpu.weight 10, host.others"})
 		p.Shares = append(p.Shares, Share{Group: group, Guaranteed: 0.5, Percent: 10, Against: "nobody"})
 	}

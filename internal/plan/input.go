@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
@@ -39,12 +40,6 @@ func (u IOUse) Of(key policy.Key) int64 {
 // back: what is behind another one is that one's business, too. A scheduler and iocost both switch the kernel's own
 // write-back throttling off and leave it to whoever takes them away to have it again.
 var DiskFiles = []string{knob.CostQoS, knob.CostModel, cgroup.QueueScheduler, cgroup.QueueWriteBack}
-
-// DisksAt is the directory in which the files of disks stand: the top of the hierarchy that limits them.
-func DisksAt(f *host.Facts) cgroup.Dir {
-	h, _ := f.HierarchyOf("blkio")
-	return cgroup.Dir{Hierarchy: h.ID, Path: "/"}
-}
 
 // FavorDynmods is where the kernel's way of moving processes is switched, for all hierarchies: an option of the cgroup2
 // one.
@@ -138,8 +133,8 @@ type Input struct {
 	Expel map[procfs.ID]bool
 	// AskNodes refuses a change of NUMA nodes under memory that is there.
 	AskNodes bool
-	// Leave holds what was wanted of files that keep what somebody else wrote there, as long as it is still wanted.
-	Leave map[cgroup.File]string
+	// Leave holds what was wanted of targets that keep what somebody else wrote there, as long as it is still wanted.
+	Leave map[change.Target]string
 	// Use is what was read and written since limits were shared by use the last time, by device; with it they are
 	// shared anew. nil leaves the parts as they are.
 	Use map[cgroup.Dir]map[string]IOUse
@@ -200,6 +195,21 @@ type Observation struct {
 	// Made is true for a slice that the policy names, that nobody else has made and that has no file: it goes with its
 	// group.
 	Made map[cgroup.Dir]bool
+	// Values holds what those targets held that a plan wants something of and that are not files of directories.
+	Values map[change.Target]string
+}
+
+// Held is what a target held, as the kernel shows it; there is false for one that was not there.
+func (o *Observation) Held(t change.Target) (value string, there bool) {
+	f, file := cgroup.FileOf(t)
+	if !file {
+		value, there = o.Values[t]
+		return value, there
+	}
+	if value, there = o.Dirs[f.Dir][f.Name]; f.Key != "" {
+		value = cgroup.Line(value, f.Key)
+	}
+	return value, there
 }
 
 // Originals are the values from the journal that no directory of ours holds.
@@ -209,7 +219,7 @@ type Originals struct {
 	// cgroup.subtree_control (v1 names). A release of everything takes them away again.
 	Subtree map[cgroup.Dir][]string
 	// Disks holds what files of disks held before bulkhead changed them (DiskFiles).
-	Disks map[cgroup.File]string
+	Disks map[change.Target]string
 	// FavorDynmods says that bulkhead switched the mount option on in this boot.
 	FavorDynmods bool
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
+	"bulkhead/internal/change/flat"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/policy"
@@ -63,7 +65,7 @@ type Plan struct {
 	Refusals []Refusal `json:"refusals,omitempty"`
 	Notes    []Note    `json:"notes,omitempty"`
 	Shares   []Share   `json:"shares,omitempty"`
-	// Want is every value each directory should hold when the plan is done: what verify and the agent compare.
+	// Want is every value that should be held when the plan is done: what verify and the agent compare.
 	Want []Wanted `json:"-"`
 	// Network is what each interface shall do when the plan is done, Slots the numbers of the groups, and Counted the
 	// directories whose traffic is counted.
@@ -74,15 +76,53 @@ type Plan struct {
 	Directories []string `json:"-"`
 }
 
-// Wanted is one value the kernel should hold.
+// Wanted is one value that a target should hold.
 type Wanted struct {
+	change.Target
 	Group   string
-	Dir     cgroup.Dir
-	File    string
-	Key     string
 	Value   string
 	Setting policy.Setting
-	Row     *knob.Row
+	Row     *knob.Row // of the table of limits; nil for a target that the table does not have
+}
+
+// File is FileOf what should hold the value.
+func (w Wanted) File() cgroup.File { return FileOf(w.Target) }
+
+// Human is a value for people. Beside are the files of its directory.
+func (w Wanted) Human(value string, beside map[string]string) string {
+	if w.Row == nil {
+		return value
+	}
+	return w.Row.HumanIn(value, beside)
+}
+
+// Count counts the steps by what they do, and under "" the processes that are moved.
+func (p *Plan) Count() map[string]int {
+	counts := map[string]int{"": len(p.Moved())}
+	for _, s := range p.Steps {
+		counts[flat.Op(s.Change)]++
+	}
+	return counts
+}
+
+// Moved lists the processes that are moved, each once: it takes a step in each hierarchy.
+func (p *Plan) Moved() (pids []int) {
+	for _, s := range p.Steps {
+		if s.Moves() {
+			pids = append(pids, s.PID().PID)
+		}
+	}
+	slices.Sort(pids)
+	return slices.Compact(pids)
+}
+
+// Wants is what the plan wants of each target.
+func (p *Plan) Wants() map[change.Target]Wanted {
+	wants := make(map[change.Target]Wanted, len(p.Want))
+	for _, w := range p.Want {
+		wants[w.Target] = w
+	}
+	return wants
 }
 
 // FromAbove is who asks (policy.Setting.From) for a value that a group has because the group above it has it.

@@ -10,9 +10,6 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
-	"bulkhead/internal/knob"
-	"bulkhead/internal/linux/blockdev"
-	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/terminal"
@@ -49,31 +46,8 @@ const renderWidth = 100
 type renderer struct {
 	plan    Plan
 	options RenderOptions
-	rows    map[cgroup.File]*knob.Row // by hierarchy and file name, without a path
+	files   map[cgroup.Dir]map[string]string // what they hold, by filesIn
 	b       strings.Builder
-}
-
-// rowsByFile finds the row of a file, huge page sizes resolved.
-func rowsByFile(f *host.Facts) map[cgroup.File]*knob.Row {
-	byFile := make(map[cgroup.File]*knob.Row)
-	if f == nil {
-		return byFile
-	}
-	add := func(hierarchy, name string, row *knob.Row) {
-		byFile[cgroup.Dir{Hierarchy: hierarchy}.File(name)] = row
-	}
-	for hierarchy, rows := range layout.Rows(f) {
-		for _, row := range rows {
-			if !row.PerSize {
-				add(hierarchy, row.File, row)
-				continue
-			}
-			for _, size := range f.HugePageSizes {
-				add(hierarchy, row.Name(policy.HugePageName(size)), row)
-			}
-		}
-	}
-	return byFile
 }
 
 // line prints one line. Names of processes and directories are whatever somebody chose: they must not
@@ -111,21 +85,14 @@ func (r *renderer) heading(text string) {
 
 // total counts the steps by what they do.
 func (r *renderer) total() string {
-	counts := make(map[Op]int)
-	moved := make(map[procfs.ID]bool) // one process takes a step in each hierarchy
-	for _, s := range r.plan.Steps {
-		counts[s.Op]++
-		if s.Op == OpMove {
-			moved[s.PID] = true
-		}
-	}
+	counts := r.plan.Count()
 	var parts []string
-	for _, op := range []Op{OpDropIn, OpMakeDir, OpKeep, OpWrite, OpSet, OpNetwork, OpMove, OpOOMScore, OpRemoveDir,
-		OpRevert} {
+	for _, op := range []string{"drop-in", "mkdir", "keep", "write", "set", "network", "move", "oom_score_adj", "rmdir",
+		"revert"} {
 		if counts[op] > 0 {
 			part := fmt.Sprintf("%d %s", counts[op], op)
-			if op == OpMove {
-				part += " of " + policy.Counted(len(moved), "process")
+			if op == "move" {
+				part += " of " + policy.Counted(counts[""], "process")
 			}
 			parts = append(parts, part)
 		}
@@ -175,10 +142,9 @@ func (r *renderer) run(steps []int) int {
 	n := 1
 	for ; n < len(steps); n++ {
 		next := r.plan.Steps[steps[n]]
-		if next.Op != first.Op || next.PID != first.PID || next.Reason != first.Reason {
-			break
-		}
-		if first.Op != OpMove && first.Op != OpMakeDir && first.Op != OpRemoveDir {
+		together := first.Moves() && next.Moves() && next.PID() == first.PID() || first.Makes() && next.Makes() ||
+			first.Removes() && next.Removes()
+		if !together || next.Reason != first.Reason {
 			break
 		}
 	}
@@ -339,12 +305,4 @@ func (r *renderer) columns(table [][]string, right int) {
 		}
 		r.line("%s", line)
 	}
-}
-
-// diskFile says what a file of a disk is called, and where it is.
-func diskFile(s Step, name string) (where string, is bool) {
-	if rest, queue := strings.CutPrefix(s.File, "queue."); queue && s.Dir.Path == "/" {
-		return fmt.Sprintf("%s (%s)", blockdev.QueuePath(s.Key, rest), name), true
-	}
-	return "", false
 }

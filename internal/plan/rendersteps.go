@@ -8,10 +8,13 @@ import (
 	"strings"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change/flat"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/netshape/request"
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitfiles"
 )
 
 const stepIndent = 15 // of what is said about a step
@@ -19,63 +22,75 @@ const stepIndent = 15 // of what is said about a step
 // step prints one step, or several that belong together.
 func (r *renderer) step(steps []int) {
 	s := r.plan.Steps[steps[0]]
-	title := fmt.Sprintf("%4d  %-7s  ", steps[0]+1, cmp.Or(map[Op]string{OpOOMScore: "score"}[s.Op], string(s.Op)))
+	op := flat.Op(s.Change)
+	line := func(i int, op, what string) { r.line("%4d  %-7s  %s", i+1, op, what) }
+	first := func(what string) { line(steps[0], op, what) }
 	pad := strings.Repeat(" ", stepIndent)
-	switch s.Op {
-	case OpMove:
-		r.line("%sprocess %d (%s)", title, s.PID.PID, s.Comm)
+	switch _, file := cgroup.NamedFile(s.Target); {
+	case s.Moves():
+		first(fmt.Sprintf("process %d (%s)", s.PID().PID, s.Name))
 		for _, i := range steps {
 			m := r.plan.Steps[i]
-			r.line("%sto   %s", pad, path.Join(r.path(m.Dir), "cgroup.procs"))
-			r.line("%sfrom %s", pad, r.path(cgroup.Dir{Hierarchy: m.Dir.Hierarchy, Path: m.Old}))
+			r.line("%sto   %s", pad, path.Join(r.path(m.Dir()), "cgroup.procs"))
+			r.line("%sfrom %s", pad, r.path(cgroup.Dir{Hierarchy: m.Dir().Hierarchy, Path: m.Old}))
 		}
-	case OpOOMScore:
-		r.line("%s/proc/%d/oom_score_adj (%s)", title, s.PID.PID, s.Comm)
-		r.wrapped(stepIndent, cmp.Or(s.Old, "unknown")+" -> "+s.New)
-	case OpWrite:
-		if lines := ownerCommands(s, r.path(s.Dir)); lines != nil {
-			r.line("%s%s", fmt.Sprintf("%4d  %-7s  ", steps[0]+1, "owner"), lines[0])
-			for _, line := range lines[1:] {
-				r.line("%s%s", pad, line)
-			}
-			break
-		}
-		where := path.Join(r.path(s.Dir), s.File)
-		if s.File == cgroup.FavorDynmods {
-			where = "mount option " + s.File + " of " + r.path(s.Dir)
-		}
-		if file, is := diskFile(s, r.device(s.Key)); is {
-			where = file
-		}
-		r.line("%s%s", title, where)
-		r.wrapped(stepIndent, r.change(s))
-		if s.Unit != "" {
-			r.wrapped(stepIndent, "by systemd: "+s.Unit+" "+assignments(s.Set))
-		}
-	case OpSet:
-		r.line("%s%s %s", title, s.Target.Kind, s.Target.Addr)
-		r.wrapped(stepIndent, cmp.Or(s.Old, "none")+" -> "+s.New)
-	case OpDropIn:
-		r.line("%s%s", title, s.Unit)
-		r.wrapped(stepIndent, cmp.Or(s.Old, "none")+" -> "+cmp.Or(s.New, "none"))
-	case OpKeep, OpRevert:
-		r.line("%s%s", title, s.Unit)
-	case OpNetwork:
-		r.line("%s%s", title, s.New)
-	default:
+	case s.Kind == cgroup.KindDir:
 		for _, i := range steps {
-			text := r.path(r.plan.Steps[i].Dir)
+			text := r.path(r.plan.Steps[i].Dir())
 			if unit := r.plan.Steps[i].Unit; unit != "" {
 				text += " (by systemd: " + unit + ")"
 			}
-			r.line("%4d  %-7s  %s", i+1, s.Op, text)
+			line(i, op, text)
 		}
+	case s.Kind == procfs.KindScore:
+		r.line("%4d  score    /proc/%d/oom_score_adj (%s)", steps[0]+1, s.PID().PID, s.Name)
+		r.wrapped(stepIndent, cmp.Or(s.Old, "unknown")+" -> "+s.New)
+	case s.Kind == cgroup.KindOwner:
+		lines := ownerCommands(s, r.path(s.Dir()))
+		line(steps[0], "owner", lines[0])
+		for _, line := range lines[1:] {
+			r.line("%s%s", pad, line)
+		}
+	case file:
+		first(r.where(s))
+		r.wrapped(stepIndent, r.change(s))
+		if s.Unit != "" {
+			r.wrapped(stepIndent, "by systemd: "+s.Unit+" "+assignments(s.Do))
+		}
+	case s.Kind == unitfiles.KindOverrides:
+		first(s.Addr)
+	case s.Kind == request.Kind:
+		first(s.New)
+	default:
+		what := string(s.Kind) + " " + s.Addr
+		if s.Kind == unitfiles.KindDropIn {
+			what = s.Addr
+		}
+		first(what)
+		r.wrapped(stepIndent, cmp.Or(s.Old, "none")+" -> "+cmp.Or(s.New, "none"))
 	}
 	r.about(steps)
 }
 
-// assignments are properties as a person would set them, "none" for a list that is emptied.
-func assignments(set []systemd.Assignment) string {
+// where is the path of what a step writes.
+func (r *renderer) where(s Step) string {
+	f := s.File()
+	switch s.Kind {
+	case cgroup.KindOption:
+		return "mount option " + f.Name + " of " + r.path(f.Dir)
+	case blockdev.KindQueue:
+		_, name, _ := strings.Cut(s.Addr, "/")
+		return fmt.Sprintf("%s (%s)", blockdev.QueuePath(f.Key, name), r.device(f.Key))
+	}
+	return path.Join(r.path(f.Dir), f.Name)
+}
+
+// assignments are properties, as a change has them, as a person would set them: "none" for a list that is emptied.
+func assignments(value string) string {
+	set, err := systemd.Assignments(value)
+	if err != nil {
+		return err.Error()
+	}
 	var parts []string
 	for _, a := range set {
 		a.Text = cmp.Or(strings.ReplaceAll(a.Text, "\n", ", "), "none")
@@ -86,11 +101,12 @@ func assignments(set []systemd.Assignment) string {
 
 // change is old and new value in units for people, with what is really written where that differs.
 func (r *renderer) change(s Step) string {
-	row := r.rows[cgroup.Dir{Hierarchy: s.Dir.Hierarchy}.File(s.File)]
-	if row == nil {
+	f := s.File()
+	row := knob.RowOf(f)
+	if row == nil || r.options.Facts == nil {
 		return cmp.Or(s.Old, "none") + " -> " + s.New
 	}
-	files := r.filesBeside(s)
+	files := r.filesIn(f.Dir)
 	from, to := "new", row.HumanIn(s.New, files)
 	if s.Old != "" {
 		from = row.HumanIn(s.Old, files)
@@ -99,83 +115,80 @@ func (r *renderer) change(s Step) string {
 		to += fmt.Sprintf(" (%q)", s.New)
 	}
 	text := from + " -> " + to
-	if s.Key != "" {
-		text = "device " + r.device(s.Key) + ": " + text
+	if f.Key != "" {
+		text = "device " + r.device(f.Key) + ": " + text
 	}
 	return text
 }
 
-// filesBeside gives what the other files of a step's directory hold, as far as the plan knows and does
-// not change them.
-func (r *renderer) filesBeside(s Step) map[string]string {
-	files := make(map[string]string)
-	for _, w := range r.plan.Want {
-		if w.Dir == s.Dir && w.Key == "" {
-			files[w.File] = w.Value
+// filesIn gives what the files of a directory hold, as far as the plan knows and does not change them.
+func (r *renderer) filesIn(d cgroup.Dir) map[string]string {
+	if r.files == nil {
+		r.files = map[cgroup.Dir]map[string]string{}
+		for _, w := range r.plan.Want {
+			f := w.File()
+			if r.files[f.Dir] == nil {
+				r.files[f.Dir] = map[string]string{}
+			}
+			if f.Key == "" {
+				r.files[f.Dir][f.Name] = w.Value
+			}
+		}
+		for _, s := range r.plan.Steps {
+			if f := s.File(); s.Old != "" {
+				delete(r.files[f.Dir], f.Name)
+			}
 		}
 	}
-	for _, other := range r.plan.Steps {
-		if other.Dir == s.Dir && other.Old != "" {
-			delete(files, other.File)
-		}
-	}
-	return files
+	return r.files[d]
+}
+
+// undone says how what is no value to write is taken back, by what a step does.
+var undone = map[string]string{
+	"move": "move back", "mkdir": "rmdir", "rmdir": "mkdir",
+	"keep": "systemd forgets what is set from here on", "revert": "set it again",
 }
 
 // undoOf says how a step is taken back.
 func undoOf(s Step) string {
-	switch s.Op {
-	case OpMakeDir, OpRemoveDir:
-		if s.Unit != "" {
-			return map[Op]string{OpMakeDir: "stop it", OpRemoveDir: "start it again"}[s.Op]
-		}
-		return s.Undo
-	case OpWrite:
-		return undoOfWrite(s)
-	case OpSet:
-		return fmt.Sprintf("write %q", s.Undo)
-	case OpNetwork:
-		_, undo, err := request.Parse(s.Change())
-		if err != nil {
-			return err.Error()
-		}
-		words := make([]string, len(undo))
-		for i, u := range undo {
-			words[i] = u.String()
-		}
-		return strings.Join(words, ", then ")
-	case OpKeep:
-		return "systemd forgets what is set from here on"
-	case OpRevert:
-		return "set it again"
-	case OpDropIn:
+	_, file := cgroup.FileOf(s.Target)
+	switch how := undone[flat.Op(s.Change)]; {
+	case s.Makes() && s.Unit != "":
+		return "stop it"
+	case s.Removes() && s.Unit != "":
+		return "start it again"
+	case how != "":
+		return how
+	case s.Kind == request.Kind:
+		return undoOfRequest(s)
+	case s.Kind == unitfiles.KindDropIn:
 		return cmp.Or(s.Undo, "take it away")
-	case OpMove:
-		return "move back"
-	case OpOOMScore:
-		if s.Undo == "" {
-			return "none: the value before is not known"
-		}
-		return "write " + strings.TrimSpace(fmt.Sprintf("%q", s.Undo))
-	}
-	return s.Undo
-}
-
-// undoOfWrite says how a written value is taken back.
-func undoOfWrite(s Step) string {
-	switch {
-	case len(s.Unset) > 0:
-		return "set " + assignments(s.Unset)
+	case s.Kind == procfs.KindScore && s.Undo == "":
+		return "none: the value before is not known"
+	case s.Unit != "" && s.Undo != "":
+		return "set " + assignments(s.Undo)
 	case s.Unit != "":
 		return "goes with the unit"
-	case s.Undo == "":
+	case file && s.Undo == "":
 		return "goes with the directory"
-	case s.File == cgroup.FavorDynmods:
+	case s.Kind == cgroup.KindOption:
 		return "switch it " + s.Undo
-	case ownerCommands(s, "") != nil:
+	case s.Kind == cgroup.KindOwner:
 		return "owner and mode of each file as they were"
 	}
 	return fmt.Sprintf("write %q", s.Undo)
+}
+
+func undoOfRequest(s Step) string {
+	_, undo, err := request.Parse(s.Change)
+	if err != nil {
+		return err.Error()
+	}
+	words := make([]string, len(undo))
+	for i, u := range undo {
+		words[i] = u.String()
+	}
+	return strings.Join(words, ", then ")
 }
 
 // about prints reason, undo, risk and what cannot be undone.
@@ -205,24 +218,22 @@ func (r *renderer) about(steps []int) {
 // fromRole says whether the value comes from a role's defaults.
 func (r *renderer) fromRole(s Step) bool {
 	return slices.ContainsFunc(r.plan.Want, func(w Wanted) bool {
-		return w.Dir == s.Dir && w.File == s.File && w.Key == s.Key && w.Value == s.New && w.Setting.FromRole()
+		return w.Target == s.Target && w.Value == s.New && w.Setting.FromRole()
 	})
 }
 
-// ownerCommands are the chown(1) and chmod(1) that a step comes to; nil for one that is about no owner.
+// ownerCommands are the chown(1) and chmod(1) that a change of an owner in a directory comes to.
 func ownerCommands(s Step, dir string) []string {
-	file, owned := cgroup.Owned(s.File)
-	if !owned || s.Op != OpWrite {
-		return nil
-	}
+	f := s.File()
+	file, _ := cgroup.Owned(f.Name)
 	owner, mode, single := strings.Cut(s.New, " ")
 	if !single || strings.Contains(s.New, ", ") {
 		return []string{"owners and modes of " + path.Join(dir, file) + " as the kernel made them"}
 	}
 	where, but := path.Join(dir, file), ""
-	if s.File == cgroup.OwnedRest {
+	if f.Name == cgroup.OwnedRest {
 		but = " but " + strings.Join(cgroup.MemberFiles(2), " and ")
-		if s.Dir.Hierarchy != procfs.UnifiedID {
+		if f.Hierarchy != procfs.UnifiedID {
 			but = " but " + cgroup.MemberFiles(1)[0]
 		}
 	}

@@ -1,16 +1,18 @@
 package plan
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
+	"bulkhead/internal/change/flat"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
-	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitfiles"
 )
 
 // Shifts are the steps of a plan that share limits anew between devices or directories which have their parts already.
@@ -23,7 +25,7 @@ func Shifts(p Plan) []Step {
 	}
 	var shifts []Step
 	for _, s := range p.Steps {
-		at := slices.IndexFunc(rows, func(r *knob.Row) bool { return s.Op == OpWrite && r.File == s.File })
+		at := slices.IndexFunc(rows, func(r *knob.Row) bool { return r.File == s.File().Name })
 		if at >= 0 && s.Old != "" && !rows[at].Same(rows[at].Default, s.Old) &&
 			!rows[at].Same(rows[at].Default, s.New) {
 			shifts = append(shifts, s)
@@ -47,9 +49,6 @@ type Reclaim struct {
 	Within time.Duration `json:"within_ns"`
 }
 
-// OpNetwork changes a qdisc, class, filter, virtual NIC or BPF program, as package request of netshape has it.
-const OpNetwork Op = "network"
-
 // FileMems is the file of a cpuset that lists its nodes.
 const FileMems = "cpuset.mems"
 
@@ -63,82 +62,98 @@ func (w *Reclaim) String() string {
 		policy.Bytes(w.Below).Human())
 }
 
-// Op is what a step does.
-type Op string
-
-// The steps there are.
-const (
-	OpMakeDir   Op = "mkdir"
-	OpRemoveDir Op = "rmdir"
-	OpWrite     Op = "write" // a knob file, or subtree_control
-	OpMove      Op = "move"  // a process into a directory, one per hierarchy
-	OpOOMScore  Op = "oom_score_adj"
-	OpSet       Op = "set" // the value of Target
-	// OpDropIn gives a unit a drop-in of ours with the lines of New, or takes it away; Undo are the lines before.
-	OpDropIn Op = "drop-in"
-	// OpKeep changes nothing: before the first property of a unit that bulkhead did not make it has what systemd was
-	// told of it recorded, which its undo gives back.
-	OpKeep Op = "keep"
-	// OpRevert has systemd forget what bulkhead set of a unit: New is how it was before, unitfiles.HeldFiles.
-	OpRevert Op = "revert"
-)
-
-// Step is one thing to do to the host.
+// Step is one thing to do to the host: a change, and what a plan and people need of it.
 type Step struct {
-	Op    Op         `json:"op"`
-	Group string     `json:"group"`
-	Dir   cgroup.Dir `json:"dir"`
-	File  string     `json:"file,omitempty"` // OpWrite
-	Key   string     `json:"key,omitempty"`  // OpWrite: device of a per-device file
-	PID   procfs.ID  `json:"pid,omitzero"`   // OpMove, OpOOMScore
-	Comm  string     `json:"comm,omitempty"` // OpMove, OpOOMScore: for people
-	// Target is what is written, of the operations that need no other of these fields: OpSet, OpDropIn, OpKeep,
-	// OpRevert and OpNetwork.
-	Target change.Target `json:"target,omitzero"`
-	Old    string        `json:"old,omitempty"` // value, or the cgroup path a process leaves
-	New    string        `json:"new,omitempty"` // value to write
-	Do     string        `json:"do,omitempty"`  // what to write to have New; "" is New itself
-	// Undo is the value that gives back what was there; for OpMakeDir and OpRemoveDir the reverse
-	// op, for OpMove the path to go back to. An OpWrite without one needs none: it is the first of a
-	// new directory, which goes away with the undo of its OpMakeDir.
-	Undo    string     `json:"undo,omitempty"`
+	// Change is what is done to which target. Undo gives back what was there. A value of a file without one needs none:
+	// it is the first of a new directory, which goes away with the undo of its making.
+	change.Change
+	Group string `json:"group"`
+	Name  string `json:"-"` // of the process that it is about, for people
+	// Unit is the systemd unit that a directory is made, removed or written through; "" for the kernel's own files. Do
+	// and Undo of a file are then assignments of its properties.
+	Unit    string     `json:"unit,omitempty"`
 	Final   string     `json:"final,omitempty"` // why this step cannot be wholly undone, "" if it can
 	Reason  string     `json:"reason"`          // "cpu.limit 4 cores, class standard, policy.yaml:12"
 	Risk    knob.Risk  `json:"risk,omitempty"`
 	Setting policy.Key `json:"setting,omitempty"`
-	// Unit is the systemd unit that a directory is made, removed or written through; "" for the kernel's own files. Set
-	// are its properties of an OpWrite, Unset those that give back what was there.
-	Unit  string               `json:"unit,omitempty"`
-	Set   []systemd.Assignment `json:"set,omitempty"`
-	Unset []systemd.Assignment `json:"unset,omitempty"`
 	// Restore is what the undo of this step has to write once the step itself is taken back: what a
 	// removed directory held, or what its children held in the files of a controller taken away.
 	Restore []Restore `json:"restore,omitempty"`
-	// Reclaim is, of OpWrite, what it waits for.
+	// Reclaim is what a write waits for.
 	Reclaim *Reclaim `json:"reclaim,omitempty"`
 	// Optional: a failure of this step leaves nothing half done and need not undo the others.
 	Optional bool `json:"optional,omitempty"`
 }
 
-// Change is what a step does to one target, in the words in which it is recorded.
-func (s *Step) Change() change.Change {
-	c := change.Change{Target: s.Target, Old: s.Old, New: s.New, Do: s.Do, Undo: s.Undo}
-	switch s.Op {
-	case OpMakeDir:
-		return change.Change{Target: s.Dir.Target(), New: cgroup.There}
-	case OpRemoveDir:
-		return change.Change{Target: s.Dir.Target(), Old: cgroup.There}
-	case OpWrite:
-		c.Target = cgroup.File{Dir: s.Dir, Name: s.File, Key: s.Key}.Target()
-		if s.Unit != "" {
-			c.Do, c.Undo = systemd.Assigned(s.Set), systemd.Assigned(s.Unset)
-		}
-	case OpMove:
-		c.Target, c.New = cgroup.Membership(s.PID, s.Dir.Hierarchy), s.Dir.Path
-	case OpOOMScore:
-		c.Target = s.PID.ScoreTarget()
+// Dir is the directory that a step makes, removes, writes into or moves a process to.
+func (s Step) Dir() cgroup.Dir {
+	if _, hierarchy, moves := cgroup.Member(s.Target); moves {
+		return cgroup.Dir{Hierarchy: hierarchy, Path: s.New}
 	}
-	return c
+	if d, is := cgroup.DirOf(s.Target); is {
+		return d
+	}
+	return s.File().Dir
+}
+
+// File is FileOf what a step changes.
+func (s Step) File() cgroup.File { return FileOf(s.Target) }
+
+// FileOf is a target as plans name files: with the disk as key what belongs to one. It is the zero File for others.
+func FileOf(t change.Target) cgroup.File {
+	f, _ := cgroup.NamedFile(t)
+	return f
+}
+
+// PID is the process that a step moves or scores.
+func (s Step) PID() procfs.ID {
+	id, _, moves := cgroup.Member(s.Target)
+	if !moves && s.Kind == procfs.KindScore {
+		id, _ = procfs.ParseID(s.Addr)
+	}
+	return id
+}
+
+// Moves says whether a step moves a process.
+func (s Step) Moves() bool { return s.Kind == cgroup.KindMembership }
+
+// Makes says whether a step makes a directory.
+func (s Step) Makes() bool { return s.Kind == cgroup.KindDir && s.New != "" }
+
+// Removes says whether a step removes a directory.
+func (s Step) Removes() bool { return s.Kind == cgroup.KindDir && s.New == "" }
+
+// Reverts says whether a step has systemd forget what bulkhead set of a unit.
+func (s Step) Reverts() bool { return s.Kind == unitfiles.KindOverrides && !unitfiles.Keeps(s.Change) }
+
+// MarshalJSON prints a step with the fields of package flat.
+func (s Step) MarshalJSON() ([]byte, error) {
+	type plain Step
+	fields, beside := flat.Of(s.Change, s.Unit)
+	fields.Comm = s.Name
+	if s.Change = beside; s.Kind == unitfiles.KindDropIn || s.Kind == unitfiles.KindOverrides {
+		s.Unit = s.Addr
+	}
+	return json.Marshal(struct {
+		flat.Fields
+		plain
+	}{fields, plain(s)})
+}
+
+// UnmarshalJSON reads one, also from an agent of an earlier version.
+func (s *Step) UnmarshalJSON(data []byte) error {
+	type plain Step
+	var text struct {
+		plain
+		flat.Fields
+	}
+	if err := json.Unmarshal(data, &text); err != nil {
+		return err
+	}
+	*s = Step(text.plain)
+	s.Name = text.Comm
+	s.Change, s.Unit = text.Fields.Change(s.Change, s.Unit)
+	return nil
 }
 
 // Restore is one write of an undo.

@@ -5,16 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/knob"
+	"bulkhead/internal/change"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
@@ -43,14 +43,14 @@ func restAfter(count int) time.Duration {
 
 // settleLook remembers what is in force once a full look is done; without a plan nothing is known.
 func (m *memory) settleLook(v *transaction.View, leftOut []plan.Step) {
-	s := &inForce{values: make(map[cgroup.File]string, len(v.Plan.Want)), dirs: map[cgroup.Dir]uint64{}}
+	s := &inForce{values: make(map[change.Target]string, len(v.Plan.Want)), dirs: map[cgroup.Dir]uint64{}}
 	for _, w := range v.Plan.Want {
-		if f := fileOf(w); v.Left[f] == "" {
-			s.values[f] = w.Value
+		if v.Left[w.Target] == "" {
+			s.values[w.Target] = w.Value
 		}
 	}
 	for _, step := range leftOut {
-		delete(s.values, cgroup.File{Dir: step.Dir, Name: step.File, Key: step.Key})
+		delete(s.values, step.Target)
 	}
 	for _, d := range v.Layout.Dirs() {
 		s.dirs[d] = inode(v.Tree, d)
@@ -58,18 +58,13 @@ func (m *memory) settleLook(v *transaction.View, leftOut []plan.Step) {
 	m.settled = s
 }
 
-func fileOf(w plan.Wanted) cgroup.File { return cgroup.File{Dir: w.Dir, Name: w.File, Key: w.Key} }
-
 // inode tells directories of one name apart; 0 when it cannot be told.
 func inode(t *cgroup.Tree, d cgroup.Dir) uint64 {
-	info, err := os.Stat(t.Abs(d))
-	if err != nil {
+	var st unix.Stat_t
+	if unix.Stat(t.Abs(d), &st) != nil {
 		return 0
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		return st.Ino
-	}
-	return 0
+	return st.Ino
 }
 
 // conflicts finds what a plan would put right and what was in force at the last full look, for the same wish: somebody
@@ -79,60 +74,42 @@ func (c *Reconciler) conflicts(ctx context.Context, v *transaction.View) (found 
 	if before == nil {
 		return nil
 	}
-	wants := make(map[cgroup.File]plan.Wanted, len(v.Plan.Want))
-	for _, w := range v.Plan.Want {
-		wants[fileOf(w)] = w
-	}
-	last := map[cgroup.File]plan.Step{}
-	var order []cgroup.File
+	wants := v.Plan.Wants()
+	last := map[change.Target]plan.Step{}
+	var order []change.Target
 	for _, step := range v.Plan.Steps {
-		if step.Op != plan.OpWrite || step.Old == "" && step.Undo == "" {
+		if step.Old == "" && step.Undo == "" {
 			continue
 		}
-		f := cgroup.File{Dir: step.Dir, Name: step.File, Key: step.Key}
-		if _, seen := last[f]; !seen {
-			order = append(order, f)
+		if _, seen := last[step.Target]; !seen {
+			order = append(order, step.Target)
 		}
-		last[f] = step
+		last[step.Target] = step
 	}
-	for _, f := range order {
-		step := last[f]
-		held, known := before.values[f]
-		ino, there := before.dirs[f.Dir]
-		now, row, read := reading(v, f)
-		w, asked := wants[f]
+	for _, t := range order {
+		step := last[t]
+		held, known := before.values[t]
+		now, read := v.Observed.Held(t)
+		w, asked := wants[t]
 		wanted := step.New
 		if asked {
 			wanted = w.Value
 		}
-		if !there || !read || ino != inode(v.Tree, f.Dir) || asked != known || row.Same(wanted, now) || asked &&
-			!row.Same(held, wanted) {
+		f, file := cgroup.FileOf(t)
+		if file { // of a directory that is still the same
+			ino, there := before.dirs[f.Dir]
+			read = read && there && ino == inode(v.Tree, f.Dir)
+		}
+		same := func(a, b string) bool { return v.Actuators.Same(t, a, b) }
+		if !read || asked != known || same(wanted, now) || asked && !same(held, wanted) {
 			continue
 		}
 		found = append(found, state.Conflict{
-			Group: step.Group, Key: step.Setting, Dir: f.Dir, File: f.Name, Device: f.Key,
+			Group: step.Group, Key: step.Setting, Target: t, Dir: f.Dir, File: f.Name, Device: f.Key,
 			Wanted: wanted, Found: now, Boot: v.Facts.BootID, By: whoChanged(ctx, c.Controller, v, step),
 		})
 	}
 	return found
-}
-
-// reading is what a file held when it was looked at, and the row of the table that it is.
-func reading(v *transaction.View, f cgroup.File) (now string, row *knob.Row, ok bool) {
-	if row = knob.Ownership(f.Name); row == nil {
-		rows := knob.RowsFor(v.Facts)
-		i := slices.IndexFunc(rows, func(r *knob.Row) bool {
-			return r.HierarchyID(v.Facts) == f.Dir.Hierarchy &&
-				(r.File == f.Name || r.PerSize && slices.ContainsFunc(v.Facts.HugePageSizes,
-					func(size int64) bool { return r.Name(policy.HugePageName(size)) == f.Name }))
-		})
-		if i < 0 {
-			return "", nil, false
-		}
-		row = rows[i]
-	}
-	text, there := v.Observed.Dirs[f.Dir][f.Name]
-	return row.Parse(row.Line(text, f.Key)), row, there
 }
 
 // writers are programs that write control groups beside bulkhead.
@@ -165,7 +142,8 @@ func whoChanged(ctx context.Context, c *transaction.Controller, v *transaction.V
 
 // bySystemd says what systemd holds of the property by which a limit was set.
 func bySystemd(ctx context.Context, c *transaction.Controller, v *transaction.View, step plan.Step) string {
-	if step.Unit == "" || len(step.Set) == 0 {
+	set, err := systemd.Assignments(step.Do)
+	if step.Unit == "" || err != nil || len(set) == 0 {
 		return ""
 	}
 	m, err := c.Manager(ctx, v.Facts)
@@ -176,7 +154,7 @@ func bySystemd(ctx context.Context, c *transaction.Controller, v *transaction.Vi
 	if err != nil {
 		return ""
 	}
-	for _, a := range step.Set {
+	for _, a := range set {
 		row, known := systemd.RowOf(a.Name)
 		value, there := u.Properties[a.Name]
 		if !known || !there {
@@ -192,23 +170,20 @@ func bySystemd(ctx context.Context, c *transaction.Controller, v *transaction.Vi
 
 // fileOwner is the user who owns the file of a step; 0 is root, or nobody knows.
 func fileOwner(t *cgroup.Tree, step plan.Step) int {
-	name := step.File
-	if _, is := cgroup.Owned(name); is {
-		name = ""
+	f, is := cgroup.FileOf(step.Target)
+	if _, owned := cgroup.Owned(f.Name); owned {
+		f.Name = ""
 	}
-	info, err := os.Stat(filepath.Join(t.Abs(step.Dir), name))
-	if err != nil {
-		return 0
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
+	var st unix.Stat_t
+	if !is || unix.Stat(filepath.Join(t.Abs(f.Dir), f.Name), &st) != nil {
 		return 0
 	}
 	return int(st.Uid)
 }
 
-// handleConflicts finds what others changed, and decides which of it stays: it plans anew without that. Trouble is what
-// on_conflict: alert calls an error.
+// handleConflicts finds what others changed, and decides which of it stays. Trouble is what on_conflict: alert calls an
+// error. Where something stays that did not before, it plans once more: what others changed is known by what a plan
+// would put right, and to leave a value out changes the steps of its neighbours, which go by the values beside them.
 func (c *Reconciler) handleConflicts(ctx context.Context, v *transaction.View, s *state.Documents) (trouble error) {
 	now := c.Now()
 	records, changed := review(v, s.Conflicts, now)
@@ -264,25 +239,23 @@ func then(c state.Conflict) string {
 // review brings the records up to date: those go whose wish is another one, or whose value is right again and was so
 // for long.
 func review(v *transaction.View, records []state.Conflict, now time.Time) (kept []state.Conflict, changed bool) {
-	wants := make(map[cgroup.File]string, len(v.Plan.Want))
-	for _, w := range v.Plan.Want {
-		wants[fileOf(w)] = w.Value
-	}
+	wants := v.Plan.Wants()
 	for _, r := range records {
-		found, row, there := reading(v, r.Where())
-		wanted, asked := wants[r.Where()]
-		if !there || asked && !row.Same(wanted, r.Wanted) {
+		t := r.Where()
+		found, there := v.Observed.Held(t)
+		same := func(a, b string) bool { return v.Actuators.Same(t, a, b) }
+		if wanted, asked := wants[t]; !there || asked && !same(wanted.Value, r.Wanted) {
 			changed = true
 			continue
 		}
-		if row.Same(r.Wanted, found) && (r.Left || now.Sub(r.Last) > conflictsTold) {
+		if same(r.Wanted, found) && (r.Left || now.Sub(r.Last) > conflictsTold) {
 			changed = true
 			continue
 		}
-		if !r.Until.IsZero() && (!now.Before(r.Until) || row.Same(r.Wanted, found)) { // or somebody put it right
+		if !r.Until.IsZero() && (!now.Before(r.Until) || same(r.Wanted, found)) { // or somebody put it right
 			r.Until, changed = time.Time{}, true
 		}
-		if r.Left && !row.Same(found, r.Found) {
+		if r.Left && !same(found, r.Found) {
 			r.Found, r.Last, r.Count, changed = found, now, r.Count+1, true
 		}
 		kept = append(kept, r)

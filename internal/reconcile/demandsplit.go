@@ -64,22 +64,21 @@ func (c *Reconciler) shift(ctx context.Context, last *transaction.View, use map[
 	}
 	l := transaction.OptionsOver(s, s.Applied.Sources)
 	l.Processes, l.Facts, l.Lenient = last.Observed.Processes, last.Facts, true
+	l.Use = use
+	l.LeftAlone, _ = c.memory.stillBarred(s.Applied.Revision) // the look has said why
 	v, err := c.whole(ctx, l)
 	if err != nil {
 		return 0, err
 	}
-	_ = c.memory.leaveBarred(v, s) // the look has said why
-	in := v.Input()
-	in.Use, in.NoMoves = use, true
-	p := planner.Make(in)
+	p := v.Plan
 	if p.Steps = plan.Shifts(p); len(p.Refusals) > 0 || len(p.Steps) == 0 {
 		return 0, nil
 	}
 	done, err := c.Runner(ctx, v).Correct(ctx, p)
 	c.memory.rereadWritten(v, p.Steps[:done])
 	for _, step := range p.Steps[:done] {
-		c.Log.Debug("shared a limit anew by use", "group", step.Group, "file", step.Dir.File(step.File), "device",
-			step.Key, "from", step.Old, "to", step.New)
+		c.Log.Debug("shared a limit anew by use", "group", step.Group, "file", step.Addr, "from", step.Old, "to",
+			step.New)
 	}
 	if err != nil {
 		c.memory.observed = nil
@@ -95,14 +94,15 @@ func (m *memory) rereadWritten(v *transaction.View, steps []plan.Step) {
 		return
 	}
 	for _, step := range steps {
-		text, err := v.Tree.Read(cgroup.File{Dir: step.Dir, Name: step.File})
+		f := step.File()
+		text, err := v.Tree.Read(f.Dir.File(f.Name))
 		if err != nil {
 			m.observed = nil
 			return
 		}
-		files := maps.Clone(o.Dirs[step.Dir])
-		files[step.File] = text
-		o.Dirs[step.Dir] = files
+		files := maps.Clone(o.Dirs[f.Dir])
+		files[f.Name] = text
+		o.Dirs[f.Dir] = files
 	}
 }
 

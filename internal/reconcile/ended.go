@@ -37,17 +37,18 @@ func (m *memory) broughtBack(v *transaction.View, now time.Time) string {
 	maps.DeleteFunc(m.brought, func(_ procfs.ID, at time.Time) bool { return now.Sub(at) >= tellAgain })
 	var all []string
 	for _, s := range v.Plan.Steps {
-		if s.Op != plan.OpMove || s.Group == "" || m.members[s.PID] != s.Group || !m.brought[s.PID].IsZero() {
+		id := s.PID()
+		if !s.Moves() || s.Group == "" || m.members[id] != s.Group || !m.brought[id].IsZero() {
 			continue
 		}
-		if to, ours := v.Layout.Group(s.Dir); !ours || to != s.Group {
+		if to, ours := v.Layout.Group(s.Dir()); !ours || to != s.Group {
 			continue
 		}
 		if m.brought == nil {
 			m.brought = map[procfs.ID]time.Time{}
 		}
-		m.brought[s.PID] = now
-		all = append(all, fmt.Sprintf("process %d (%s) back into %s", s.PID.PID, s.Comm, s.Group))
+		m.brought[id] = now
+		all = append(all, fmt.Sprintf("process %d (%s) back into %s", id.PID, s.Name, s.Group))
 	}
 	return strings.Join(all, ", ")
 }

@@ -156,9 +156,10 @@ func (c *Reconciler) enter(
 				return errNoFastPath
 			}
 		}
-		for _, p := range parentsFirst(misplaced) {
+		of := func(p *classify.Placement) *procfs.Process { return &p.Process }
+		for _, p := range procfs.ParentsFirst(misplaced, of) {
 			dirs := v.Layout.Place(&p.Process, p.Group)
-			if !c.isPlain(v, p, dirs, procs) {
+			if !c.isPlain(v, *p, dirs, procs) {
 				done.Look = true
 				continue
 			}
@@ -231,29 +232,4 @@ func (c *Reconciler) homeOf(v *transaction.View, group string) map[string]string
 		_, r.homes = c.Store.InBoot(v.Facts.BootID).Homes()
 	}
 	return r.homes[group]
-}
-
-// parentsFirst orders placements so that what a parent forks between two moves is born inside.
-func parentsFirst(list []classify.Placement) []classify.Placement {
-	at := make(map[int]int, len(list))
-	for i, p := range list {
-		at[p.Process.PID] = i
-	}
-	ordered := make([]classify.Placement, 0, len(list))
-	done := make([]bool, len(list))
-	var visit func(i int)
-	visit = func(i int) {
-		if done[i] {
-			return
-		}
-		done[i] = true
-		if parent, is := at[list[i].Process.PPID]; is {
-			visit(parent)
-		}
-		ordered = append(ordered, list[i])
-	}
-	for i := range list {
-		visit(i)
-	}
-	return ordered
 }

@@ -12,6 +12,7 @@ import (
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change/flat"
 	"bulkhead/internal/confirm"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal/statedir"
@@ -191,28 +192,37 @@ func (c *Reconciler) putRight(
 		return nil, LookResult{}, nil
 	}
 	c.memory.observed = nil
+	barred, said := c.memory.stillBarred(s.Applied.Revision)
 	if v = seen; v != nil && reply.Recovered == "" && reflect.DeepEqual(s, before) {
+		v.Release(barred...)
 		err = c.limits(ctx, v)
 	} else {
 		now := transaction.OptionsOver(s, s.Applied.Sources)
-		now.Processes, now.Facts, now.Lenient = l.Processes, l.Facts, true
+		now.Processes, now.Facts, now.Lenient, now.LeftAlone = l.Processes, l.Facts, true, barred
 		v, err = c.whole(ctx, now)
 	}
 	if err != nil {
 		return nil, LookResult{}, err
 	}
+	highs := highsOf(v.Plan)
+	for d, group := range c.memory.highs {
+		if slices.Contains(barred, group) {
+			highs[d] = group // it has what it had
+		}
+	}
+	c.memory.highs = highs
 	done, err = c.settle(ctx, v, s, &reply)
-	return v, done, err
+	return v, done, errors.Join(said, err)
 }
 
-// settle brings the host to what a view plans, but for what is refused, barred, or left to others.
+// settle brings the host to what a view plans, but for what is refused, or left to others.
 func (c *Reconciler) settle(ctx context.Context, v *transaction.View, s *state.Documents,
 	reply *transaction.Outcome) (LookResult, error) {
 	if v.Systemd != nil {
 		c.memory.governed = v.Systemd.Governed
 	}
 	conflicts := c.handleConflicts(ctx, v, s)
-	c.memory.highs, c.memory.settled = highsOf(v.Plan), nil
+	c.memory.settled = nil
 	trouble := errors.Join(troubles(v), conflicts)
 	c.memory.refused = map[string]bool{}
 	for _, r := range v.Plan.Refusals {
@@ -224,15 +234,13 @@ func (c *Reconciler) settle(ctx context.Context, v *transaction.View, s *state.D
 			return LookResult{}, errors.Join(trouble, err)
 		}
 	}
-	trouble = errors.Join(trouble, c.memory.leaveBarred(v, s))
 	done, err := c.carryOut(ctx, v, s, reply)
 	return done, errors.Join(trouble, err)
 }
 
 // carryOut does what a look found to do, and has the history say which windows opened or closed with it.
 func (c *Reconciler) carryOut(ctx context.Context, v *transaction.View, s *state.Documents,
-	reply *transaction.Outcome) (done LookResult,
-	err error) {
+	reply *transaction.Outcome) (done LookResult, err error) {
 	r, right := agentsRequest(v.Plan, c.due.over)
 	open := policy.ScheduleNames(v.Open)
 	switched := switches(s.Windows, open)
@@ -259,7 +267,7 @@ func (c *Reconciler) carryOut(ctx context.Context, v *transaction.View, s *state
 		err = errors.Join(closeGuarded(c.Controller, s.Windows, open),
 			tellWindows(c.Controller, r, reply, s.Applied.Revision, open))
 	}
-	if slices.ContainsFunc(v.Plan.Steps, changesDirectories) {
+	if slices.ContainsFunc(v.Plan.Steps, func(s plan.Step) bool { return s.Kind == cgroup.KindDir }) {
 		c.memory.observed = nil // it was seen before
 	}
 	if errors.Is(err, context.Canceled) {
@@ -280,29 +288,29 @@ func (c *Reconciler) tell(p plan.Plan, failed error, now time.Time) {
 		}
 	}
 	for _, s := range p.Steps {
-		if s.Op == plan.OpMove || s.Op == plan.OpOOMScore {
+		if s.PID() != (procfs.ID{}) {
 			continue
 		}
-		this := told{s.Op, s.Unit, s.Dir.Path, s.File, s.Key, s.Target, s.New, failed != nil}
+		f, beside := flat.Of(s.Change, s.Unit)
+		opposite := ""
+		if s.Kind == cgroup.KindDir {
+			opposite, beside.Old, beside.New = beside.Undo, "", ""
+		}
+		this := told{f.Op, s.Unit, f.Dir.Path, f.File, f.Key, f.Target, beside.New, failed != nil}
 		if _, again := c.memory.told[this]; again {
 			continue
 		}
-		opposite := this
-		switch s.Op {
-		case plan.OpMakeDir:
-			opposite.op = plan.OpRemoveDir
-		case plan.OpRemoveDir:
-			opposite.op = plan.OpMakeDir
-		}
-		delete(c.memory.told, opposite)
+		undone := this
+		undone.op = opposite
+		delete(c.memory.told, undone)
 		if c.memory.told == nil {
 			c.memory.told = map[told]time.Time{}
 		}
 		c.memory.told[this] = now
-		what := []any{"do", s.Op, "group", cmp.Or(s.Group, "(root group)")}
+		what := []any{"do", f.Op, "group", cmp.Or(s.Group, "(root group)")}
 		for _, a := range []struct{ key, value string }{
-			{"dir", s.Dir.Path}, {"file", s.File}, {"device", s.Key}, {"unit", s.Unit}, {"kind", string(s.Target.Kind)},
-			{"address", s.Target.Addr}, {"from", s.Old}, {"to", s.New}, {"why", s.Reason},
+			{"dir", f.Dir.Path}, {"file", f.File}, {"device", f.Key}, {"unit", s.Unit}, {"kind", string(f.Target.Kind)},
+			{"address", f.Target.Addr}, {"from", beside.Old}, {"to", beside.New}, {"why", s.Reason},
 		} {
 			if a.value != "" {
 				what = append(what, a.key, strings.TrimSpace(a.value))
@@ -320,25 +328,18 @@ func (c *Reconciler) tell(p plan.Plan, failed error, now time.Time) {
 // nobody had changed that.
 func puts(p plan.Plan, members map[procfs.ID]string) (done LookResult) {
 	for _, step := range p.Steps {
-		switch step.Op {
-		case plan.OpMove:
-			done.Moved = append(done.Moved, step.PID.PID)
-		case plan.OpOOMScore:
-			if _, member := members[step.PID]; member {
+		switch flat.Op(step.Change) {
+		case "oom_score_adj":
+			if _, member := members[step.PID()]; member {
 				done.Repaired++
 			}
-		case plan.OpWrite, plan.OpSet:
+		case "write", "set":
 			done.Repaired++
-		case plan.OpMakeDir, plan.OpRemoveDir:
 		}
 	}
-	slices.Sort(done.Moved)
-	done.Moved = slices.Compact(done.Moved)
+	done.Moved = p.Moved()
 	return done
 }
-
-// changesDirectories says whether a step makes or removes a directory.
-func changesDirectories(s plan.Step) bool { return s.Op == plan.OpMakeDir || s.Op == plan.OpRemoveDir }
 
 // troubles is what keeps the policy from being wholly in force, as an error; nil when nothing does.
 func troubles(v *transaction.View) error {
@@ -359,21 +360,16 @@ func (m *memory) bar(group string, revision int, cause error) {
 	m.barred[group] = bar{revision, time.Now().Add(barTime), cause}
 }
 
-// leaveBarred plans without the groups that are barred, and says which and why.
-func (m *memory) leaveBarred(v *transaction.View, s *state.Documents) (said error) {
-	var groups []string
+// stillBarred gives the groups that are left out of this look, and says why.
+func (m *memory) stillBarred(revision int) (groups []string, said error) {
 	for g, b := range m.barred {
-		if b.revision != s.Applied.Revision || time.Now().After(b.until) {
+		if b.revision != revision || time.Now().After(b.until) {
 			delete(m.barred, g)
 			continue
 		}
 		groups, said = append(groups, g), errors.Join(said, transaction.LeftOut(g, b.cause))
 	}
-	if len(groups) == 0 {
-		return nil
-	}
-	v.PlanWithout(groups...)
-	return said
+	return groups, said
 }
 
 // place puts processes that have just come into their groups, and reads no knob: it plans with what the last
@@ -402,12 +398,10 @@ func (c *Reconciler) place(ctx context.Context, v *transaction.View, s *state.Do
 	w := &transaction.View{Snapshot: c.Reader().Narrow(v.Snapshot, misplaced(v), *c.memory.observed),
 		Released: v.Released}
 	w.MakePlan()
-	if len(w.Plan.Refusals) > 0 || slices.ContainsFunc(w.Plan.Steps,
-		func(s plan.Step) bool { return s.Op == plan.OpMakeDir }) {
+	if len(w.Plan.Refusals) > 0 || slices.ContainsFunc(w.Plan.Steps, plan.Step.Makes) {
 		return done, false, nil
 	}
-	w.Plan.Steps = slices.DeleteFunc(w.Plan.Steps,
-		func(s plan.Step) bool { return s.Op != plan.OpMove && s.Op != plan.OpOOMScore })
+	w.Plan.Steps = slices.DeleteFunc(w.Plan.Steps, func(s plan.Step) bool { return s.PID() == procfs.ID{} })
 	if len(w.Plan.Steps) == 0 { // a zombie, or a task that the kernel does not let in
 		return done, true, nil
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/transaction"
 )
@@ -17,15 +19,17 @@ import (
 func TestCorrectionsAreTold(t *testing.T) {
 	var log bytes.Buffer
 	c := &Reconciler{Controller: &transaction.Controller{Log: slog.New(slog.NewTextHandler(&log, nil))}}
-	dir := func(op plan.Op, hierarchy string) plan.Step {
-		return plan.Step{Op: op, Group: "g", Dir: cgroup.Dir{Hierarchy: hierarchy, Path: "/bulkhead.g"},
-			Reason: "the group's limits"}
+	at := func(hierarchy string) change.Target {
+		return cgroup.Dir{Hierarchy: hierarchy, Path: "/bulkhead.g"}.Target()
 	}
-	makes := plan.Plan{Steps: []plan.Step{dir(plan.OpMakeDir, "cpu"), dir(plan.OpMakeDir, "memory"),
-		{Op: plan.OpMove, Group: "g"}}}
-	removes := plan.Plan{Steps: []plan.Step{dir(plan.OpRemoveDir, "cpu")}}
-	write := plan.Plan{Steps: []plan.Step{{Op: plan.OpWrite, File: "cpu.shares", Old: "1024", New: "10240\n",
-		Reason: "cpu.weight 1000"}}}
+	step := func(t change.Target, from, to string) plan.Step {
+		return plan.Step{Change: change.Of(t, from, to), Group: "g", Reason: "the group's limits"}
+	}
+	makes := plan.Plan{Steps: []plan.Step{step(at("cpu"), "", cgroup.There), step(at("memory"), "", cgroup.There),
+		step(cgroup.Membership(procfs.ID{PID: 7, Start: 1}, "cpu"), "/", "/bulkhead.g")}}
+	removes := plan.Plan{Steps: []plan.Step{step(at("cpu"), cgroup.There, "")}}
+	shares := cgroup.Dir{Hierarchy: "cpu", Path: "/"}.File("cpu.shares").Target()
+	write := plan.Plan{Steps: []plan.Step{{Change: change.Of(shares, "1024", "10240\n"), Reason: "cpu.weight 1000"}}}
 	now := time.Now()
 	for _, s := range []struct {
 		what   string
@@ -40,7 +44,7 @@ func TestCorrectionsAreTold(t *testing.T) {
 		{"and away", removes, nil, 0, "do=rmdir"},
 		{"and back", makes, nil, 0, "do=mkdir"},
 		{"a value of the root group", write, nil, 0,
-			`do=write group="(root group)" file=cpu.shares from=1024 to=10240 why="cpu.weight 1000"`},
+			`do=write group="(root group)" dir=/ file=cpu.shares from=1024 to=10240 why="cpu.weight 1000"`},
 		{"on the next look", write, nil, time.Second, ""},
 		{"when it fails", write, errors.New("busy"), time.Second, `level=WARN msg="tried to put right" do=write`},
 		{"when it fails again", write, errors.New("busy"), time.Second, ""},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"bulkhead/internal/snapshot"
 	"bulkhead/internal/transaction"
 )
 
@@ -31,7 +32,8 @@ func (c *Reconciler) whole(ctx context.Context, l transaction.ViewOptions) (*tra
 
 // limits adds to a look at members what the kernel holds of their groups, and plans.
 func (c *Reconciler) limits(ctx context.Context, v *transaction.View) error {
-	if err := c.Observe(ctx, v, transaction.ViewOptions{Cache: &c.memory.Cache}); err != nil {
+	cached := snapshot.Options{Cache: &c.memory.Cache}
+	if err := c.Observe(ctx, v, transaction.ViewOptions{Options: cached}); err != nil {
 		return err
 	}
 	seen := v.Observed

@@ -86,7 +86,7 @@ type memory struct {
 
 // inForce is what was in force after the last full look.
 type inForce struct {
-	values map[cgroup.File]string // what was wanted, and held
+	values map[change.Target]string // what was wanted, and held
 	// dirs are the directories of ours, with their inode numbers: one that systemd made anew holds what it gave it.
 	dirs map[cgroup.Dir]uint64
 }
@@ -134,13 +134,12 @@ type mover struct {
 	at    time.Time
 }
 
-// told is a correction, whatever its reason.
+// told is a correction, whatever its reason. What is done to a directory counts once for all hierarchies.
 type told struct {
-	op                    plan.Op
-	unit, path, file, key string
-	target                change.Target
-	to                    string
-	failed                bool
+	op, unit, path, file, key string
+	target                    change.Target
+	to                        string
+	failed                    bool
 }
 
 // bar keeps a group whose unit systemd refused out of the looks for a while: a job that runs into its time, and all

@@ -17,15 +17,11 @@ import (
 // switches says what differs between the windows that were told to be open and those that are; "" when nothing does.
 func switches(told, open []string) string {
 	var all []string
-	for _, name := range told {
-		if !slices.Contains(open, name) {
-			all = append(all, "schedule "+name+" ends")
-		}
+	for _, name := range opened(open, told) {
+		all = append(all, "schedule "+name+" ends")
 	}
-	for _, name := range open {
-		if !slices.Contains(told, name) {
-			all = append(all, "schedule "+name+" begins")
-		}
+	for _, name := range opened(told, open) {
+		all = append(all, "schedule "+name+" begins")
 	}
 	return strings.Join(all, "; ")
 }

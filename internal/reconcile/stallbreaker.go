@@ -48,8 +48,7 @@ func (w *stallWatch) add(now metrics.Sample) string {
 		return ""
 	}
 	return fmt.Sprintf("for %s all of its tasks waited for memory %.0f %% of the time, with %.0f events of "+
-		"memory.high a second",
-		d.Span.Round(time.Second), min(full, 1)*100, rate)
+		"memory.high a second", d.Span.Round(time.Second), min(full, 1)*100, rate)
 }
 
 // BreakStalls lifts the memory.high of groups that are stuck at it, for the agent. It samples each of them at most
@@ -88,8 +87,8 @@ func (c *Reconciler) BreakStalls(ctx context.Context, now time.Time) error {
 func highsOf(p plan.Plan) map[cgroup.Dir]string {
 	highs := map[cgroup.Dir]string{}
 	for _, w := range p.Want {
-		if w.File == "memory.high" && w.Value != "max" {
-			highs[w.Dir] = w.Group
+		if f := w.File(); f.Name == "memory.high" && w.Value != "max" {
+			highs[f.Dir] = w.Group
 		}
 	}
 	return highs

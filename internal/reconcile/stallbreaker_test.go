@@ -76,7 +76,7 @@ func TestStuckAtHighBeginsAnew(t *testing.T) {
 // Directories that are to have a memory.high are watched, and no others.
 func TestHighsOfAPlan(t *testing.T) {
 	want := func(dir, file, value string) plan.Wanted {
-		return plan.Wanted{Group: "jobs", Dir: cgroup.Dir{Path: dir}, File: file, Value: value}
+		return plan.Wanted{Group: "jobs", Target: cgroup.Dir{Path: dir}.File(file).Target(), Value: value}
 	}
 	got := highsOf(plan.Plan{Want: []plan.Wanted{want("/a", "memory.high", "268435456"), want("/a", "memory.max", "5"),
 		want("/b", "memory.high", "max")}})

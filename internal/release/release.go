@@ -133,7 +133,7 @@ func releaseUnrecorded(c *transaction.Controller, run func() error, cause error,
 // removed, or a controller above ours that somebody else uses by now, holds nobody: a note is enough.
 func StillHeld(reply *transaction.Outcome) error {
 	if !slices.ContainsFunc(reply.LeftOut,
-		func(s plan.Step) bool { return s.Op != plan.OpRemoveDir && s.File != "cgroup.subtree_control" }) {
+		func(s plan.Step) bool { return !s.Removes() && s.Kind != cgroup.KindControllers }) {
 		return nil
 	}
 	return api.Errorf(api.CodeFailed, "the rest is released; `bulkhead release` again tries what is left",
@@ -142,12 +142,11 @@ func StillHeld(reply *transaction.Outcome) error {
 
 // Groups gives what is ours back.
 func Groups(ctx context.Context, c *transaction.Controller, v *transaction.View, s *state.Documents, groups []string,
-	r api.Request,
-	reply *transaction.Outcome) error {
+	r api.Request, reply *transaction.Outcome) error {
 	if err := freeze.ThawAll(ctx, c, v, s, groups, r); err != nil {
 		// Limits are lifted all the same; that somebody still stands still fails the release at its end.
 		reply.Notes = append(reply.Notes, fmt.Sprintf("not done (thaw): %v", err))
-		reply.LeftOut = append(reply.LeftOut, plan.Step{Op: plan.OpWrite, Reason: "thaw"})
+		reply.LeftOut = append(reply.LeftOut, plan.Step{Reason: "thaw"})
 	}
 	part := transaction.Outcome{Docs: reply.Docs}
 	err := c.Run(ctx, v, r, 0, &part)
@@ -155,12 +154,12 @@ func Groups(ctx context.Context, c *transaction.Controller, v *transaction.View,
 		part.Notes = append(part.Notes,
 			fmt.Sprintf("limits are lifted in the kernel's files only, because systemd could not be asked: %v",
 				v.Unasked))
-		part.LeftOut = append(part.LeftOut, plan.Step{Op: plan.OpRevert, Reason: "systemd could not be asked"})
+		part.LeftOut = append(part.LeftOut, plan.Step{Reason: "systemd could not be asked"})
 	}
 	for _, n := range v.Plan.Notes {
 		if n.NotEnforced && !r.DryRun { // held back, so as not to harm
 			part.Notes = append(part.Notes, n.Text)
-			part.LeftOut = append(part.LeftOut, plan.Step{Op: plan.OpRevert, Group: n.Group, Reason: "held back"})
+			part.LeftOut = append(part.LeftOut, plan.Step{Group: n.Group, Reason: "held back"})
 		}
 	}
 	reply.Root = part.Root

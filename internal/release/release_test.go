@@ -6,6 +6,9 @@ import (
 	"testing"
 
 	"bulkhead/internal/api"
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/state"
 	"bulkhead/internal/transaction"
@@ -13,17 +16,19 @@ import (
 
 // A release fails when somebody is still held, and not for an empty directory.
 func TestStillHeld(t *testing.T) {
+	dir := cgroup.Dir{Hierarchy: "unified", Path: "/bulkhead.a"}
+	removal := plan.Step{Change: change.Of(dir.Target(), cgroup.There, "")}
 	for name, c := range map[string]struct {
 		step plan.Step
 		held bool
 	}{
-		"a limit":      {plan.Step{Op: plan.OpWrite, File: "memory.max"}, true},
-		"a process":    {plan.Step{Op: plan.OpMove}, true},
-		"a score":      {plan.Step{Op: plan.OpOOMScore}, true},
-		"a directory":  {plan.Step{Op: plan.OpRemoveDir}, false},
-		"a controller": {plan.Step{Op: plan.OpWrite, File: "cgroup.subtree_control"}, false},
+		"a limit":      {plan.Step{Change: change.Change{Target: dir.File("memory.max").Target()}}, true},
+		"a process":    {plan.Step{Change: change.Change{Target: cgroup.Membership(procfs.ID{PID: 7}, "cpu")}}, true},
+		"a score":      {plan.Step{Change: change.Change{Target: procfs.ID{PID: 7}.ScoreTarget()}}, true},
+		"a directory":  {removal, false},
+		"a controller": {plan.Step{Change: change.Change{Target: dir.File(cgroup.SubtreeControl).Target()}}, false},
 	} {
-		err := StillHeld(&transaction.Outcome{LeftOut: []plan.Step{{Op: plan.OpRemoveDir}, c.step},
+		err := StillHeld(&transaction.Outcome{LeftOut: []plan.Step{removal, c.step},
 			Reply: api.Reply{Notes: []string{"not done: this", "not done: that"}}})
 		if (err != nil) != c.held || c.held &&
 			(api.CodeOf(err) != api.CodeFailed || !strings.Contains(err.Error(), "this; not done: that")) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
@@ -277,7 +278,7 @@ func (r *Reader) observeScores(v *Snapshot) {
 	boot := v.Facts.BootID
 	v.Observed.Originals = plan.Originals{
 		OOMScoreAdj: r.Store.InBoot(boot).Scores(), Subtree: r.Store.InBoot(boot).Subtree(),
-		Disks:        diskOriginals(v.Facts, r.Store.InBoot(boot).Originals()),
+		Disks:        diskOriginals(r.Store.InBoot(boot).Originals()),
 		FavorDynmods: r.Store.InBoot(boot).Changed(plan.FavorDynmods.Target()),
 	}
 	for id := range v.Observed.Originals.OOMScoreAdj {
@@ -294,11 +295,11 @@ func (r *Reader) observeScores(v *Snapshot) {
 }
 
 // diskOriginals picks what was changed of disks.
-func diskOriginals(facts *host.Facts, all []journal.Change) map[cgroup.File]string {
-	disks := map[cgroup.File]string{}
+func diskOriginals(all []journal.Change) map[change.Target]string {
+	disks := map[change.Target]string{}
 	for _, c := range all {
-		if f, is := cgroup.DiskFile(c.Target, plan.DisksAt(facts)); is && slices.Contains(plan.DiskFiles, f.Name) {
-			disks[f] = c.Old
+		if f, is := cgroup.NamedFile(c.Target); is && slices.Contains(plan.DiskFiles, f.Name) {
+			disks[c.Target] = c.Old
 		}
 	}
 	return disks

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/policy"
 )
 
@@ -40,8 +41,10 @@ func (k Skipped) String() string {
 
 // Conflict is a limit that somebody else has changed since bulkhead put it in force.
 type Conflict struct {
-	Group  string     `json:"group"`
-	Key    policy.Key `json:"key"`
+	Group string     `json:"group"`
+	Key   policy.Key `json:"key"`
+	change.Target
+	// Dir, File and Device are those of a target that is a file. Earlier versions wrote them alone.
 	Dir    cgroup.Dir `json:"dir"`
 	File   string     `json:"file"`
 	Device string     `json:"device,omitempty"`
@@ -57,8 +60,13 @@ type Conflict struct {
 	Boot  string    `json:"boot"`
 }
 
-// Where is the file of the limit.
-func (c Conflict) Where() cgroup.File { return cgroup.File{Dir: c.Dir, Name: c.File, Key: c.Device} }
+// Where is the target whose value it is.
+func (c Conflict) Where() change.Target {
+	if c.Kind == "" {
+		return cgroup.File{Dir: c.Dir, Name: c.File, Key: c.Device}.Target()
+	}
+	return c.Target
+}
 
 // Stays says whether the value that was found is left in place for now.
 func (c Conflict) Stays(now time.Time) bool { return c.Left || now.Before(c.Until) }
@@ -80,7 +88,11 @@ func (c Conflict) String() string {
 	case !c.Until.IsZero():
 		what = "put right again after " + c.Until.Local().Format(time.TimeOnly) + ", as it comes too often"
 	}
-	return fmt.Sprintf("%s %s: %s of %s held %q instead of %q at %s%s, by %s; %s",
-		cmp.Or(c.Group, "(root group)"), key, c.File, c.Dir, c.Found, c.Wanted,
+	where := c.Target.String()
+	if c.File != "" {
+		where = c.File + " of " + c.Dir.String()
+	}
+	return fmt.Sprintf("%s %s: %s held %q instead of %q at %s%s, by %s; %s",
+		cmp.Or(c.Group, "(root group)"), key, where, c.Found, c.Wanted,
 		c.Last.Local().Format(time.DateTime), times, cmp.Or(c.By, "an unknown process"), what)
 }

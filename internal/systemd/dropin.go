@@ -33,28 +33,8 @@ type DropIn struct {
 	Lines []string // "Slice=bulkhead-db.slice"; none takes the drop-in away
 }
 
-// ChangeDropIns writes and takes away drop-ins of ours and has systemd read its files again, all of it or nothing.
-// Those that are so already are left alone; when none changes there is no reload. Nothing running moves: Slice= counts
-// from the unit's next start on.
-func (m *Manager) ChangeDropIns(ctx context.Context, want ...DropIn) error {
-	var changes []fileChange
-	for _, d := range want {
-		path, text, err := m.dropIn(d)
-		if err != nil {
-			return err
-		}
-		before, err := ownFile(path)
-		if err != nil {
-			return &Error{Op: "write drop-in of", Unit: d.Unit, Cause: err,
-				Hint: "move that file away if nobody needs it"}
-		}
-		changes = append(changes, fileChange{path, before, text})
-	}
-	return m.changeFiles(ctx, "write drop-ins", changes)
-}
-
-// WriteDropIn is ChangeDropIns without the reload, for one drop-in of several: changed says that ReloadUnits is to
-// follow.
+// WriteDropIn writes a drop-in of ours or takes it away. One that is so already is left alone: changed says that
+// ReloadUnits is to follow. Nothing running moves: Slice= counts from the unit's next start on.
 func (f Files) WriteDropIn(d DropIn) (changed bool, err error) {
 	path, text, err := f.dropIn(d)
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"path"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -118,13 +117,6 @@ func (r *Row) encodeNumber(text string) (uint64, error) {
 		n = max((n/r.Step+(n%r.Step+r.Step/2)/r.Step)*r.Step, r.Step)
 	}
 	return n, nil
-}
-
-// Same says whether two texts stand for the same value, as far as systemd tells them apart.
-func (r *Row) Same(a, b string) bool {
-	one, err1 := r.Encode(a)
-	other, err2 := r.Encode(b)
-	return err1 == nil && err2 == nil && reflect.DeepEqual(one, other)
 }
 
 func (r *Row) encodeDevices(text string) ([]DeviceValue, error) {

@@ -2,6 +2,7 @@ package systemd
 
 import (
 	"iter"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -69,12 +70,7 @@ func (f Files) FileSettings(unit string, overrides []Override) ([]FileSetting, e
 	for _, o := range overrides {
 		dropIns[path.Base(o.Path)] = FileSetting{Value: string(o.Text), File: o.Path}
 	}
-	order := make([]string, 0, len(dropIns))
-	for name := range dropIns {
-		order = append(order, name)
-	}
-	slices.Sort(order)
-	for _, name := range order {
+	for _, name := range slices.Sorted(maps.Keys(dropIns)) {
 		all = append(all, parseSettings(dropIns[name].Value, dropIns[name].File)...)
 	}
 	return all, nil

@@ -111,8 +111,7 @@ func (c *Controller) Recover(ctx context.Context, reply *Outcome) error {
 	defer closeNetwork(runner)
 	if _, _, err := runner.Recover(ctx); err != nil {
 		return api.Errorf(api.CodeFailed, "`bulkhead release --all` gives the host back", "undo the interrupted %s: %w",
-			txn.Verb,
-			err)
+			txn.Verb, err)
 	}
 	reply.Recovered = fmt.Sprintf("undid the %s that was interrupted at %s", txn.Verb,
 		txn.Time.Local().Format(time.DateTime))

@@ -42,6 +42,9 @@ func (c *Controller) Observe(ctx context.Context, v *View, l ViewOptions) (err e
 		return err
 	}
 	v.MakePlan()
+	if err := v.ReadWanted(ctx); err != nil {
+		c.Log.Warn("a value that is wanted cannot be read", "err", err)
+	}
 	for _, id := range slices.Sorted(maps.Keys(v.Unlaid)) {
 		v.Plan.Notes = append(v.Plan.Notes, v.Unlaid[id])
 	}
@@ -56,21 +59,18 @@ func (c *Controller) Observe(ctx context.Context, v *View, l ViewOptions) (err e
 
 // Classify does the part of a view that reads no knob: facts, processes, groups, membership.
 func (c *Controller) Classify(ctx context.Context, l ViewOptions) (*View, error) {
-	o := snapshot.Options{
-		Sources: l.Sources, Root: l.Root, Overrides: l.Overrides, Lifted: l.Lifted, Skipped: l.Skipped,
-		Canary: l.Canary,
-		Pins:   l.Pins, Ended: l.Ended, At: c.or(l.At), Facts: l.Facts, Processes: l.Processes, Self: c.Agent,
-		Shares: l.Shares, Lenient: l.Lenient, Cache: l.Cache,
-	}
-	s, err := c.Reader().Members(ctx, o)
+	l.At, l.Self = c.or(l.At), c.Agent
+	s, err := c.Reader().Members(ctx, l.Options)
 	if s == nil {
 		return nil, err
 	}
-	v := &View{Snapshot: s, Released: l.Released, askNodes: l.AskNodes, Conflicts: l.Conflicts}
+	v := &View{Snapshot: s, Released: l.Released, askNodes: l.AskNodes, use: l.Use, Conflicts: l.Conflicts,
+		Actuators: actuators(c.Host, s.Tree)}
 	if err != nil {
 		return v, err
 	}
-	v.Leave(o.At)
+	v.Release(l.LeftAlone...)
+	v.Leave(l.At)
 	return v, nil
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"bulkhead/internal/apply"
 	"bulkhead/internal/netshape"
+	"bulkhead/internal/netshape/request"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/state"
 )
@@ -16,7 +17,7 @@ func (c *Controller) IsHere() bool { return c.Root == "/" }
 
 // keepNetwork writes down what a plan is about to change of interfaces, with what was there before.
 func keepNetwork(c *Controller, v *View) error {
-	if v.Network == nil || c.Scratch != nil || !changesNetwork(v.Plan) {
+	if v.Network == nil || c.Scratch != nil || !changesNetwork(v.Plan.Steps) {
 		return nil
 	}
 	record, err := state.NetworkRecord(c.Store, v.Facts.BootID)
@@ -61,8 +62,8 @@ func merged(was, now *netshape.Foreign) *netshape.Foreign {
 	return &both
 }
 
-func changesNetwork(p plan.Plan) bool {
-	return slices.ContainsFunc(p.Steps, func(s plan.Step) bool { return s.Op == plan.OpNetwork })
+func changesNetwork(steps []plan.Step) bool {
+	return slices.ContainsFunc(steps, func(s plan.Step) bool { return s.Kind == request.Kind })
 }
 
 // settleNetwork writes down what is in force once a plan is done, and forgets interfaces that were given back.
@@ -78,7 +79,7 @@ func settleNetwork(c *Controller, v *View, leftOut []plan.Step) error {
 		return err
 	}
 	before := fmt.Sprintf("%+v", record)
-	held := slices.ContainsFunc(leftOut, func(s plan.Step) bool { return s.Op == plan.OpNetwork })
+	held := changesNetwork(leftOut)
 	next := state.Network{Boot: record.Boot, Slots: v.Plan.Slots, Devices: map[string]state.Interface{}}
 	for i, w := range v.Plan.Network {
 		d := v.Network.Devices[i]

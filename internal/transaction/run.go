@@ -7,6 +7,7 @@ import (
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/apply"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
@@ -65,10 +66,7 @@ func impossible(v *View) error {
 // onlyMoves says whether a plan places processes and does nothing else: the agent's everyday work,
 // which would bury the changes of people in the history.
 func onlyMoves(p plan.Plan) bool {
-	return !slices.ContainsFunc(p.Steps, func(s plan.Step) bool {
-		return s.Op != plan.OpMove &&
-			s.Op != plan.OpOOMScore
-	})
+	return !slices.ContainsFunc(p.Steps, func(s plan.Step) bool { return s.PID() == procfs.ID{} })
 }
 
 // Refused is the error a plan ends in without --force.
@@ -85,8 +83,9 @@ func LeftOut(group string, cause error) error {
 }
 
 // RunOthers runs a plan, and when systemd refuses a unit of one group it runs that of the others: what was done is
-// undone then, and that group stays as it is. Of those that own names nobody is left out. Leave is told of each group
-// that is left out; nil leaves a note in the reply.
+// undone then, that group stays as it is, and the plan is made again, as only the failure tells which group it is. Of
+// those that own names nobody is left out. Leave is told of each group that is left out; nil leaves a note in the
+// reply.
 func (c *Controller) RunOthers(ctx context.Context, v *View, r api.Request, revision int, reply *Outcome,
 	leave func(group string, cause error), own ...string) (trouble error) {
 	for {

@@ -6,11 +6,24 @@ import (
 	"bulkhead/internal/apply"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
+	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/systemd/unitfiles"
 )
+
+// actuators are those of a host whose systemd is not asked. A kind that is new has its line here.
+func actuators(h *host.Host, t *cgroup.Tree) change.Actuators {
+	return change.Actuators{
+		cgroup.KindFile: knob.Files{Tree: t}, cgroup.KindControllers: cgroup.Controllers{Tree: t},
+		cgroup.KindOwner: cgroup.Owners{Tree: t}, cgroup.KindOption: cgroup.MountOptions{Tree: t},
+		blockdev.KindQueue:      blockdev.Queues{Block: h.Block},
+		procfs.KindScore:        procfs.Scores{Processes: h.Proc},
+		unitfiles.KindDropIn:    unitfiles.DropIns{Files: unitfiles.Mute{}},
+		unitfiles.KindOverrides: unitfiles.Overrides{Files: unitfiles.Mute{}},
+	}
+}
 
 // Runner is the executor of plans on this host.
 func (c *Controller) Runner(ctx context.Context, v *View) *apply.Runner {
@@ -20,15 +33,7 @@ func (c *Controller) Runner(ctx context.Context, v *View) *apply.Runner {
 	}
 	r := &apply.Runner{
 		Files: v.Tree, Dirs: v.Tree, Members: v.Tree, Processes: c.Host.Proc,
-		Actuators: change.Actuators{
-			cgroup.KindFile: knob.Files{Tree: v.Tree}, cgroup.KindControllers: cgroup.Controllers{Tree: v.Tree},
-			cgroup.KindOwner: cgroup.Owners{Tree: v.Tree}, cgroup.KindOption: cgroup.MountOptions{Tree: v.Tree},
-			blockdev.KindQueue:      blockdev.Queues{Block: c.Host.Block},
-			procfs.KindScore:        procfs.Scores{Processes: c.Host.Proc},
-			unitfiles.KindDropIn:    unitfiles.DropIns{Files: unitfiles.Mute{}},
-			unitfiles.KindOverrides: unitfiles.Overrides{Files: unitfiles.Mute{}},
-		},
-		Journal: store, Boot: v.Facts.BootID, Log: c.Log, AfterStep: c.AfterStep,
+		Actuators: actuators(c.Host, v.Tree), Journal: store, Boot: v.Facts.BootID, Log: c.Log, AfterStep: c.AfterStep,
 	}
 	if m, err := c.Manager(ctx, v.Facts); m != nil && err == nil && (v.Systemd == nil || !v.Systemd.Mute) {
 		u := units{m, v.Tree, v.Facts}

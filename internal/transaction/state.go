@@ -7,6 +7,7 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/host"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/snapshot"
 	"bulkhead/internal/state"
 )
 
@@ -35,11 +36,10 @@ func Standing(c *Controller) string {
 
 // OptionsOver is a look through sources with everything recorded laid over them.
 func OptionsOver(s *state.Documents, sources []policy.Source) ViewOptions {
-	return ViewOptions{
-		Sources: sources, Root: s.Applied.Root(), Overrides: s.Overrides, Released: s.Released, Pins: s.Pins,
-		Ended:  s.Ended,
-		Lifted: s.Lifted, Skipped: s.Skipped, Conflicts: s.Conflicts, Canary: s.Canary,
-	}
+	return ViewOptions{Released: s.Released, Conflicts: s.Conflicts, Options: snapshot.Options{
+		Sources: sources, Root: s.Applied.Root(), Overrides: s.Overrides, Pins: s.Pins, Ended: s.Ended,
+		Lifted: s.Lifted, Skipped: s.Skipped, Canary: s.Canary,
+	}}
 }
 
 // Recorded looks at the host and reads the documents.

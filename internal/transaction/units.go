@@ -71,14 +71,18 @@ func dropStale(c *Controller, v *View) error {
 func settings(p plan.Plan) map[string][]string {
 	all := map[string][]string{}
 	for _, s := range p.Steps {
-		if s.Op == plan.OpMakeDir && s.Unit != "" { // systemd makes it because it is told to count there
+		if s.Makes() && s.Unit != "" { // systemd makes it because it is told to count there
 			for _, name := range systemd.AccountingSettings() {
 				if !slices.Contains(all[s.Unit], name) {
 					all[s.Unit] = append(all[s.Unit], name)
 				}
 			}
 		}
-		for _, a := range s.Set {
+		if s.Unit == "" {
+			continue
+		}
+		set, _ := systemd.Assignments(s.Do) // encoded by the planner
+		for _, a := range set {
 			if row, ok := systemd.RowOf(a.Name); ok && !slices.Contains(all[s.Unit], row.Setting) {
 				all[s.Unit] = append(all[s.Unit], row.Setting)
 			}
@@ -101,22 +105,26 @@ func keepUnits(ctx context.Context, c *Controller, v *View) error {
 		return err
 	}
 	changed := false
-	ours := settings(v.Plan)
+	ours, dirs := settings(v.Plan), map[string]string{}
+	for _, d := range v.Layout.Dirs() {
+		dirs[v.Layout.Unit(d)] = d.Path
+	}
 	for _, s := range v.Plan.Steps {
-		if s.Op != plan.OpKeep {
+		if !unitfiles.Keeps(s.Change) {
 			continue
 		}
-		k, known := kept[s.Unit]
+		unit := s.Addr
+		k, known := kept[unit]
 		if !known {
-			if k.Overrides, err = m.Overrides(s.Unit); err != nil {
+			if k.Overrides, err = m.Overrides(unit); err != nil {
 				return err
 			}
 			k.Boot = v.Facts.BootID
 		}
-		more := slices.DeleteFunc(ours[s.Unit], func(name string) bool { return slices.Contains(k.Ours, name) })
-		if !known || k.Group != s.Group || k.Dir != s.Dir.Path || len(more) > 0 {
-			k.Group, k.Dir, k.Ours, changed = s.Group, s.Dir.Path, append(k.Ours, more...), true
-			kept[s.Unit] = k
+		more := slices.DeleteFunc(ours[unit], func(name string) bool { return slices.Contains(k.Ours, name) })
+		if !known || k.Group != s.Group || k.Dir != dirs[unit] || len(more) > 0 {
+			k.Group, k.Dir, k.Ours, changed = s.Group, dirs[unit], append(k.Ours, more...), true
+			kept[unit] = k
 		}
 	}
 	if !changed {
@@ -128,7 +136,7 @@ func keepUnits(ctx context.Context, c *Controller, v *View) error {
 // forgetUnits drops the records of units that a plan gave back what they had.
 func forgetUnits(c *Controller, v *View, leftOut []plan.Step) error {
 	if v.Systemd == nil || c.Scratch != nil ||
-		!slices.ContainsFunc(v.Plan.Steps, func(s plan.Step) bool { return s.Op == plan.OpRevert }) {
+		!slices.ContainsFunc(v.Plan.Steps, plan.Step.Reverts) {
 		return nil
 	}
 	kept, err := state.UnitRecords(c.Store)
@@ -136,22 +144,22 @@ func forgetUnits(c *Controller, v *View, leftOut []plan.Step) error {
 		return err
 	}
 	for _, s := range v.Plan.Steps {
-		failed := slices.ContainsFunc(leftOut, func(l plan.Step) bool { return l.Op == s.Op && l.Unit == s.Unit })
+		failed := slices.ContainsFunc(leftOut, func(l plan.Step) bool { return l.Reverts() && l.Addr == s.Addr })
 		again := slices.ContainsFunc(v.Plan.Steps,
-			func(o plan.Step) bool { return o.Op == plan.OpKeep && o.Unit == s.Unit })
-		if s.Op != plan.OpRevert || failed || again {
+			func(o plan.Step) bool { return unitfiles.Keeps(o.Change) && o.Addr == s.Addr })
+		if !s.Reverts() || failed || again {
 			continue
 		}
 		held, err := unitfiles.Held(s.New)
 		if err != nil {
 			return err
 		}
-		k := kept[s.Unit]
+		k := kept[s.Addr]
 		k.Ours = slices.DeleteFunc(k.Ours, func(name string) bool {
 			return len(held.Settings) == 0 || slices.Contains(held.Settings, name)
 		})
-		if kept[s.Unit] = k; len(k.Ours) == 0 {
-			delete(kept, s.Unit)
+		if kept[s.Addr] = k; len(k.Ours) == 0 {
+			delete(kept, s.Addr)
 		}
 	}
 	return state.Save(c.Store, state.DocUnits, kept)

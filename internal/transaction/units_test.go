@@ -5,22 +5,24 @@ import (
 	"slices"
 	"testing"
 
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/systemd"
 )
 
 func TestSettingsOfAPlan(t *testing.T) {
 	set := func(unit string, names ...string) plan.Step {
-		s := plan.Step{Op: plan.OpWrite, Unit: unit}
+		var all []systemd.Assignment
 		for _, name := range names {
-			s.Set = append(s.Set, systemd.Assignment{Name: name})
+			all = append(all, systemd.Assignment{Name: name})
 		}
-		return s
+		return plan.Step{Unit: unit, Change: change.Change{Do: systemd.Assigned(all)}}
 	}
 	got := settings(plan.Plan{Steps: []plan.Step{
 		set("a.service", "MemoryMax"), set("a.service", "CPUQuotaPerSecUSec", "CPUQuotaPeriodUSec"),
 		set("a.service", "MemoryMax"),
-		set("b.slice", "TasksMax"), {Op: plan.OpMakeDir, Unit: "c.slice"},
+		set("b.slice", "TasksMax"), {Change: change.Of(cgroup.Dir{}.Target(), "", cgroup.There), Unit: "c.slice"},
 	}})
 	want := map[string][]string{"a.service": {"MemoryMax", "CPUQuota", "CPUQuotaPeriodSec"}, "b.slice": {"TasksMax"},
 		"c.slice": {"CPUAccounting", "IOAccounting", "MemoryAccounting",

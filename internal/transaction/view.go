@@ -1,18 +1,19 @@
 package transaction
 
 import (
+	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/host"
+	"bulkhead/internal/change"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/plan/planner"
-	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
 	"bulkhead/internal/snapshot"
 	"bulkhead/internal/state"
@@ -26,38 +27,22 @@ type View struct {
 
 	Releasing bool // made to give groups back, not to govern them
 	askNodes  bool
+	use       map[cgroup.Dir]map[string]plan.IOUse
 	Conflicts []state.Conflict
-	Left      map[cgroup.File]string // what of them stays, with what was wanted
+	Left      map[change.Target]string // what of them stays, with what was wanted
+	Actuators change.Actuators         // of this host, as far as systemd need not be asked
 }
 
-// ViewOptions says what a View is made from.
+// ViewOptions says what a View is made from. A zero At is now, and Self is the agent.
 type ViewOptions struct {
-	Sources   []policy.Source
-	Overrides []state.Override
-	Lifted    []state.Lifted
-	Skipped   []state.Skipped
+	snapshot.Options
 	Conflicts []state.Conflict
 	Released  map[string]bool
-	Canary    *state.Canary // whose settings take the place of its group's
-	Pins      []state.Pin
-	Ended     []state.Pin // whose processes leave their groups unless a rule keeps them
-	// Root is the root group that the groups are below, though the policy names none: an earlier version applied it.
-	Root string
-	// Processes is the process table, when the caller has one; else it is read.
-	Processes []procfs.Process
-	// At is the time whose windows hold; zero is now.
-	At time.Time
-	// Shares asks for the competitors of the root group, which effective shares need: a person reads the plan.
-	Shares bool
-	// facts, when the caller has them.
-	Facts *host.Facts
-	// lenient looks go on with what is sound when the policy has problems on the host as it is now: see
-	// snapshot.Options.
-	Lenient bool
-	// askNodes refuses a change of NUMA nodes under memory that is there.
+	LeftAlone []string // groups that are left as they are, beside those
+	// Use has shared limits shared anew by what was read and written, and nothing moved: see plan.Input.
+	Use map[cgroup.Dir]map[string]plan.IOUse
+	// AskNodes refuses a change of NUMA nodes under memory that is there.
 	AskNodes bool
-	// Cache, of a caller that looks again and again, spares what has not changed.
-	Cache *snapshot.Cache
 }
 
 // GoBy has a look go by the facts and processes that an earlier one of the same pass has read; v may be nil.
@@ -70,12 +55,34 @@ func (l *ViewOptions) GoBy(v *View) {
 // MakePlan makes the plan of a view.
 func (v *View) MakePlan() { v.Plan = planner.Make(v.Input()) }
 
+// ReadWanted reads what the plan wants something of, but for files of directories, which the snapshot has. A target
+// that is gone holds nothing.
+func (v *View) ReadWanted(ctx context.Context) (failed error) {
+	v.Observed.Values = map[change.Target]string{}
+	for _, w := range v.Plan.Want {
+		if _, file := cgroup.FileOf(w.Target); file {
+			continue
+		}
+		a, err := v.Actuators.Of(w.Target)
+		if err == nil {
+			v.Observed.Values[w.Target], err = a.Read(ctx, w.Addr)
+		}
+		if err != nil {
+			delete(v.Observed.Values, w.Target)
+			if !errors.Is(err, change.ErrGone) {
+				failed = errors.Join(failed, err)
+			}
+		}
+	}
+	return failed
+}
+
 // Input is what a plan for a view is made from.
 func (v *View) Input() plan.Input {
 	return plan.Input{
 		Facts: v.Facts, Host: v.Policy.Host, Former: v.Names.Former, Agent: v.Policy.Agent, Classified: v.Classified,
 		Observed: v.Observed, Memory: v.MemoryInUse(), Released: v.Released, Expel: v.Expel, Systemd: v.Systemd,
-		Network: v.Network, Leave: v.Left, AskNodes: v.askNodes,
+		Network: v.Network, Leave: v.Left, AskNodes: v.askNodes, Use: v.use, NoMoves: v.use != nil,
 	}
 }
 
@@ -115,24 +122,21 @@ func NoGroup(v *View, name string) error {
 
 // Leave takes over which values stay, and says whether that is anything new.
 func (v *View) Leave(now time.Time) (changed bool) {
-	left := map[cgroup.File]string{}
+	left := map[change.Target]string{}
 	for _, r := range v.Conflicts {
 		if r.Stays(now) {
 			left[r.Where()] = r.Wanted
 		}
 	}
-	changed = len(left) != len(v.Left)
-	for f, wanted := range left {
-		changed = changed || v.Left[f] != wanted
-	}
+	changed = !maps.Equal(left, v.Left)
 	v.Left = left
 	return changed
 }
 
-// ConflictOf is why a file holds something else than what is wanted; "" when nothing is known.
-func (v *View) ConflictOf(f cgroup.File) string {
+// ConflictOf is why a target holds something else than what is wanted; "" when nothing is known.
+func (v *View) ConflictOf(t change.Target) string {
 	for _, r := range v.Conflicts {
-		if r.Where() == f && v.Left[f] != "" {
+		if r.Where() == t && v.Left[t] != "" {
 			return r.String()
 		}
 	}
@@ -140,7 +144,8 @@ func (v *View) ConflictOf(f cgroup.File) string {
 }
 
 // LeaveOut plans again without the groups that are refused, so that they do not hold up the others. They
-// stay as they are.
+// stay as they are. Only a plan tells what is refused, and its steps for the other groups go by what these groups have:
+// budgets, controllers that are handed down, directories.
 func (v *View) LeaveOut() error {
 	groups := make([]string, len(v.Plan.Refusals))
 	for i, r := range v.Plan.Refusals {
@@ -155,6 +160,12 @@ func (v *View) LeaveOut() error {
 
 // PlanWithout plans again as if groups were released: they stay as they are.
 func (v *View) PlanWithout(groups ...string) {
+	v.Release(groups...)
+	v.MakePlan()
+}
+
+// Release has a plan that is still to be made leave groups as they are.
+func (v *View) Release(groups ...string) {
 	released := maps.Clone(v.Released)
 	if released == nil {
 		released = map[string]bool{}
@@ -163,7 +174,6 @@ func (v *View) PlanWithout(groups ...string) {
 		released[g] = true
 	}
 	v.Released = released
-	v.MakePlan()
 }
 
 // NamesOf tells what is ours on this host: as the applied policy lays it out, and what the journal says we made

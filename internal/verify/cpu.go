@@ -116,7 +116,7 @@ func (p cpuProbes) cpusSeen(group string, s policy.Setting, a probe.Answer, err 
 	r := p.result(group, s, "alone")
 	var asked idset.Set
 	for _, w := range p.snap.wanted(group, s) {
-		if strings.HasPrefix(w.File, "cpuset.cpus") {
+		if strings.HasPrefix(w.File().Name, "cpuset.cpus") {
 			asked, _ = idset.Parse(w.Value)
 		}
 	}
@@ -182,25 +182,16 @@ func (p cpuProbes) contend(ctx context.Context, group string, s policy.Setting, 
 	}
 	controllers := []string{"cpu", "cpuset"}
 	without := slices.Clone(cpuQuotas)
-	ours, err := p.places.beside(group, recipe{controllers: controllers, without: without})
-	if err != nil {
-		return 0, 0, 0, err
-	}
-	defer ours.close()
+	ours := recipe{controllers: controllers, without: slices.Clone(without)}
 	if values == nil {
 		without = append(without, cpuWeights...)
 	} else {
 		without = append(without, "cpu.idle")
 	}
-	theirs, err := p.places.beside(group, recipe{controllers: controllers, without: without, values: values})
-	if err != nil {
-		return 0, 0, 0, err
-	}
-	defer theirs.close()
+	theirs := recipe{controllers: controllers, without: without, values: values}
 	var cpu [2]time.Duration
 	spin := &probe.Spin{Threads: 1, On: []int{p.oneCPU(group)}, Warm: warmUp, Span: p.o.Span}
-	orders := []probe.Order{{Spin: spin}, {Spin: spin}}
-	answers, err := p.loads.together(ctx, []*place{ours, theirs}, orders, warmUp+p.o.Span)
+	answers, err := p.rivals(ctx, group, ours, theirs, probe.Order{Spin: spin}, warmUp+p.o.Span)
 	if err != nil {
 		return 0, 0, 0, err
 	}

@@ -19,7 +19,7 @@ import (
 func (p diskProbes) weight(g classify.Group, s policy.Setting) *Measurement {
 	wants := p.snap.wanted(g.Path, s)
 	i := slices.IndexFunc(wants, func(w plan.Wanted) bool {
-		return w.Row.PerDevice && strings.Contains(w.File, "weight")
+		return w.Row.PerDevice && strings.Contains(w.File().Name, "weight")
 	})
 	d, ok := p.snap.Facts.Device(s.Dev)
 	switch {
@@ -64,24 +64,14 @@ func (p diskProbes) contend(ctx context.Context, group string, w plan.Wanted, de
 	if weight < 10 {
 		rival = int64(weight) * 10
 	}
-	how := recipe{controllers: []string{"blkio"}}
+	how, file := recipe{controllers: []string{"blkio"}}, w.File()
 	if broken { // then the kernel takes no weight
-		how.without = []string{w.File}
+		how.without = []string{file.Name}
 	}
-	ours, err := p.places.beside(group, how)
-	if err != nil {
-		return share, 0, err
-	}
-	defer ours.close()
-	how.values = map[string]string{w.File: w.Key + " " + strconv.FormatInt(rival, 10)}
-	theirs, err := p.places.beside(group, how)
-	if err != nil {
-		return share, 0, err
-	}
-	defer theirs.close()
+	theirs := how
+	theirs.values = map[string]string{file.Name: file.Key + " " + strconv.FormatInt(rival, 10)}
 	d := probe.Disk{Device: device, Size: 256 << 10, Depth: 4, Most: 4 * mostBytes, Warm: warmUp, Span: 2 * p.o.Span}
-	orders := []probe.Order{{Disk: &d}, {Disk: &d}}
-	answers, err := p.loads.together(ctx, []*place{ours, theirs}, orders, warmUp+2*p.o.Span)
+	answers, err := p.rivals(ctx, group, how, theirs, probe.Order{Disk: &d}, warmUp+2*p.o.Span)
 	if err != nil {
 		return share, 0, err
 	}
@@ -94,6 +84,23 @@ func (p diskProbes) contend(ctx context.Context, group string, w plan.Wanted, de
 		Asked: probe.ShareOf(weight, float64(rival)), Measured: probe.ShareOf(rates[0], rates[1]),
 		Tolerance: probe.ToleranceDisk,
 	}, took, nil
+}
+
+// rivals has two loads do the same at a time, in two places beside a group.
+func (p *run) rivals(ctx context.Context, group string, ours, theirs recipe, o probe.Order, takes time.Duration) (
+	[]probe.Answer, error,
+) {
+	one, err := p.places.beside(group, ours)
+	if err != nil {
+		return nil, err
+	}
+	defer one.close()
+	other, err := p.places.beside(group, theirs)
+	if err != nil {
+		return nil, err
+	}
+	defer other.close()
+	return p.loads.together(ctx, []*place{one, other}, []probe.Order{o, o}, takes)
 }
 
 // whyDiffers explains what a kernel's file holds instead of what was asked.

@@ -6,6 +6,7 @@ import (
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -126,15 +127,16 @@ func (v *Snapshot) Limit(group string, s policy.Setting) Limit {
 		l.OK, l.InForce = false, ""
 	}
 	for _, w := range wanted {
-		values, there := v.Observed.Dirs[w.Dir]
-		got := w.Row.Line(values[w.File], w.Key)
-		if l.File != w.File { // else it is the group's leaf, which has a part of it
-			l.File, l.InForce, l.AskedAs = w.File, w.Row.HumanIn(got, values), w.Row.HumanIn(w.Value, values)
+		f, file := cgroup.FileOf(w.Target)
+		beside, there := v.Observed.Dirs[f.Dir]
+		got, _ := v.Observed.Held(w.Target)
+		if name := cmp.Or(f.Name, w.Addr); l.File != name { // else it is the group's leaf, which has a part of it
+			l.File, l.InForce, l.AskedAs = name, w.Human(got, beside), w.Human(w.Value, beside)
 		}
 		switch {
-		case !there:
+		case file && !there:
 			l.OK, l.InForce, l.Reason = false, "", "the group has no directory yet"
-		case got == "" || !w.Row.Same(w.Value, got):
+		case got == "" || !v.Actuators.Same(w.Target, w.Value, got):
 			l.OK, l.Reason = false, v.conflict(w)
 		}
 	}
@@ -213,13 +215,14 @@ func (v *Snapshot) scores(group string, s policy.Setting) (inForce string, ok bo
 func (v *Snapshot) wanted(group string, s policy.Setting) []plan.Wanted {
 	var own, shared []plan.Wanted
 	for _, w := range v.Plan.Want {
-		if w.Group != group || w.Setting.Dev != s.Dev || !slices.Contains(w.Row.Keys, s.Key) {
+		if w.Group != group || w.Setting.Dev != s.Dev || w.Row != nil && !slices.Contains(w.Row.Keys, s.Key) {
 			continue
 		}
 		if w.Setting.Key == s.Key {
 			own = append(own, w)
+		} else if w.Row != nil {
+			shared = append(shared, w)
 		}
-		shared = append(shared, w)
 	}
 	if len(own) > 0 {
 		return own
@@ -227,10 +230,10 @@ func (v *Snapshot) wanted(group string, s policy.Setting) []plan.Wanted {
 	return shared
 }
 
-// conflict says who else wrote to the file of a value; "" when nothing is known.
+// conflict says who else wrote a value; "" when nothing is known.
 func (v *Snapshot) conflict(w plan.Wanted) string {
 	if v.Conflict == nil {
 		return ""
 	}
-	return v.Conflict(cgroup.File{Dir: w.Dir, Name: w.File, Key: w.Key})
+	return v.Conflict(w.Target)
 }

@@ -19,6 +19,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/cgroup/cgroupfake"
+	"bulkhead/internal/change"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
@@ -102,7 +103,8 @@ func newMachine(t *testing.T, hierarchies []host.Hierarchy, groups string) *mach
 		t.Fatal(problems)
 	}
 	layout := layout.New(f, layout.Names{}, layout.NewForest(f, resolved.Host, expanded), nil)
-	m.Snapshot = &Snapshot{Facts: f, Tree: m.kernel.Tree, Layout: layout, Groups: expanded}
+	m.Snapshot = &Snapshot{Facts: f, Tree: m.kernel.Tree, Layout: layout, Groups: expanded,
+		Actuators: change.Actuators{cgroup.KindFile: knob.Files{}}}
 	for _, d := range layout.Dirs() {
 		if available, _, err := m.Tree.Subtree(d.Parent()); err == nil && len(available) > 0 {
 			m.must(m.Tree.Enable(d.Parent(), available))
@@ -112,7 +114,7 @@ func newMachine(t *testing.T, hierarchies []host.Hierarchy, groups string) *mach
 	in := plan.Input{Facts: f, Host: resolved.Host, Classified: classify.Result{Groups: expanded}}
 	m.Plan = planner.Make(in)
 	for _, w := range m.Plan.Want {
-		m.must(m.Tree.Write(cgroup.File{Dir: w.Dir, Name: w.File, Key: w.Key}, w.Value))
+		m.must(m.Tree.Write(w.File(), w.Value))
 	}
 	member := m.kernel.Spawn()
 	m.must(m.Tree.MoveAll(member, nil, nil, slices.Collect(maps.Values(layout.Member("g")))...))

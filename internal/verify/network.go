@@ -54,13 +54,13 @@ func (v *Snapshot) networkLimit(group string, s policy.Setting) Limit {
 func (v *Snapshot) networkDrift(group string, s policy.Setting) string {
 	for _, step := range v.Plan.Steps {
 		switch {
-		case step.Op == plan.OpNetwork && (step.Group == group ||
+		case step.Kind == request.Kind && (step.Group == group ||
 			step.Group == layout.RootGroup && concerns(step, s.Dev)):
 			return step.New + " would put it right"
-		case step.Op == plan.OpWrite && step.File == knob.FileClassID &&
+		case step.File().Name == knob.FileClassID &&
 			strings.HasPrefix(string(s.Key), "network.egress") &&
 			(group == layout.RootGroup || step.Group == group || strings.HasPrefix(step.Group, group+"/")):
-			return fmt.Sprintf("%s of %s is %s, and packets are told by %s", step.File, step.Dir,
+			return fmt.Sprintf("%s of %s is %s, and packets are told by %s", knob.FileClassID, step.Dir(),
 				knob.ClassID(step.Old), knob.ClassID(step.New))
 		}
 	}
@@ -87,6 +87,6 @@ func (v *Snapshot) held(group string, s policy.Setting) (held netshape.Held, ok 
 
 // concerns says whether a step changes an interface, or the virtual NIC that serves it.
 func concerns(step plan.Step, device string) bool {
-	c, _, err := request.Parse(step.Change())
+	c, _, err := request.Parse(step.Change)
 	return err == nil && (c.Device == device || c.For == device)
 }

@@ -8,6 +8,7 @@ package verify
 
 import (
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/plan"
@@ -21,10 +22,11 @@ type Snapshot struct {
 	Layout  layout.Layout
 	Groups  []classify.Group // with their settings, in the order of the policy
 	Members []classify.Placement
-	// Plan would put right what differs. It names every value that the kernel's files should hold.
-	Plan     plan.Plan
-	Observed plan.Observation
-	Network  *plan.Network // nil when no limit is on an interface
-	// Conflict says who else wrote to a file, "" when nothing is known; nil knows nothing.
-	Conflict func(cgroup.File) string
+	// Plan would put right what differs. It names every value that should be held.
+	Plan      plan.Plan
+	Observed  plan.Observation
+	Actuators change.Actuators // compare values
+	Network   *plan.Network    // nil when no limit is on an interface
+	// Conflict says who else wrote a value, "" when nothing is known; nil knows nothing.
+	Conflict func(change.Target) string
 }

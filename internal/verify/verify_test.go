@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
@@ -265,7 +267,9 @@ func at(path string) cgroup.Dir { return cgroup.Dir{Hierarchy: procfs.UnifiedID,
 // TestReadBack: who wrote to a file is said, what the plan notes too, and a default that is not held is no fault.
 func TestReadBack(t *testing.T) {
 	m := newMachine(t, unified, limits)
-	m.Conflict = func(f cgroup.File) string { return map[string]string{"pids.max": "somebody wrote it"}[f.Name] }
+	m.Conflict = func(t change.Target) string {
+		return map[string]string{"pids.max": "somebody wrote it"}[path.Base(t.Addr)]
+	}
 	m.write(map[string]string{"pids.max": "20"}, "")
 	m.Plan.Notes = []plan.Note{{Group: "g", Key: policy.KeyMemoryMax, NotEnforced: true, Text: "no controller"}}
 	got := map[policy.Key]Reading{}

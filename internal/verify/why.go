@@ -4,7 +4,6 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
-	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"cmp"
 	"fmt"
@@ -31,17 +30,21 @@ func (v *Snapshot) why(group string, s policy.Setting, buffered bool) string {
 		found = append(found, cmp.Or(l.Reason, v.whyDiffers(Reading{group, l})))
 	}
 	for _, w := range v.wanted(group, s) {
-		if others := v.strayLimits(group, w.Dir, w.Row); len(others) > 0 {
-			on := strings.Join(others, ", ")
-			found = append(found, w.File+" has a limit on "+on+", which the policy does not ask for: the wrong device")
+		f := w.File()
+		if w.Row == nil {
+			continue
 		}
-		if below := v.residence(group, w.Dir); below != w.Dir && !w.Row.Descends {
+		if others := v.strayLimits(f.Dir, w.Row); len(others) > 0 {
+			on := strings.Join(others, ", ")
+			found = append(found, f.Name+" has a limit on "+on+", which the policy does not ask for: the wrong device")
+		}
+		if below := v.residence(group, f.Dir); below != f.Dir && !w.Row.Descends {
 			found = append(found, fmt.Sprintf("its processes sit in %s, below %s which carries the limit, "+
 				"and %s of cgroup v1 holds only those of the very directory",
-				v.Tree.Abs(below), v.Tree.Abs(w.Dir), w.File))
+				v.Tree.Abs(below), v.Tree.Abs(f.Dir), f.Name))
 		}
 		if w.Row.Reach != "" && buffered && len(found) == 0 {
-			found = append(found, w.File+": "+w.Row.Reach)
+			found = append(found, f.Name+": "+w.Row.Reach)
 		}
 	}
 	if len(found) == 0 {
@@ -76,7 +79,7 @@ func (v *Snapshot) ofUnit(group string) bool {
 }
 
 // strayLimits names the devices that a directory has a limit for and the group has none on.
-func (v *Snapshot) strayLimits(group string, d cgroup.Dir, row *knob.Row) (names []string) {
+func (v *Snapshot) strayLimits(d cgroup.Dir, row *knob.Row) (names []string) {
 	if !row.PerDevice {
 		return nil
 	}
@@ -84,11 +87,9 @@ func (v *Snapshot) strayLimits(group string, d cgroup.Dir, row *knob.Row) (names
 	if err != nil {
 		return nil
 	}
+	wants := v.Plan.Wants()
 	for _, number := range cgroup.Devices(text) {
-		asked := slices.ContainsFunc(v.Plan.Want, func(w plan.Wanted) bool {
-			return w.Dir == d && w.File == row.File && w.Key == number
-		})
-		if asked {
+		if _, asked := wants[(cgroup.File{Dir: d, Name: row.File, Key: number}).Target()]; asked {
 			continue
 		}
 		name := number
@@ -104,11 +105,12 @@ func (v *Snapshot) strayLimits(group string, d cgroup.Dir, row *knob.Row) (names
 func (v *Snapshot) inForce(group string, all policy.Settings) (sum float64) {
 	for _, s := range all {
 		for _, w := range v.wanted(group, s) {
-			text, err := v.Tree.Read(w.Dir.File(w.File))
+			f := w.File()
+			text, err := v.Tree.Read(f.Dir.File(f.Name))
 			if err != nil || w.Setting.Key != s.Key && !w.Row.PerDevice {
 				continue
 			}
-			n := amount(w.Row, s.Key, w.Row.Line(text, w.Key))
+			n := amount(w.Row, s.Key, w.Row.Line(text, f.Key))
 			if n == 0 {
 				return 0
 			}

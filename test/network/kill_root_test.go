@@ -161,9 +161,9 @@ func (s *site) steps(verb ...string) (all, network int, regrafts bool) {
 		reply.Steps = wrapped.Plan.Steps
 	}
 	for _, step := range reply.Steps {
-		if step.Op == plan.OpNetwork {
+		if step.Kind == request.Kind {
 			network++
-			c, _, err := request.Parse(step.Change())
+			c, _, err := request.Parse(step.Change)
 			if err != nil {
 				s.t.Fatal(err)
 			}

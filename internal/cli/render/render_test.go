@@ -276,11 +276,15 @@ func TestHistoryText(t *testing.T) {
 
 func TestReplyText(t *testing.T) {
 	dir := cgroup.Dir{Hierarchy: "cpu", Path: "/bulkhead/a"}
-	steps := []plan.Step{
-		{Op: plan.OpMakeDir, Dir: dir}, {Op: plan.OpWrite, Dir: dir}, {Op: plan.OpWrite, Dir: dir},
-		{Op: plan.OpRemoveDir, Dir: dir},
-		{Op: plan.OpMove, PID: procfs.ID{PID: 1}}, {Op: plan.OpMove, PID: procfs.ID{PID: 1}},
-		{Op: plan.OpOOMScore, PID: procfs.ID{PID: 1}},
+	one := procfs.ID{PID: 1}
+	var steps []plan.Step
+	for _, c := range []change.Change{
+		change.Of(dir.Target(), "", cgroup.There), change.Of(dir.File("a").Target(), "", "1"),
+		change.Of(dir.File("b").Target(), "", "1"), change.Of(dir.Target(), cgroup.There, ""),
+		change.Of(cgroup.Membership(one, "cpu"), "/", "/a"), change.Of(cgroup.Membership(one, "memory"), "/", "/a"),
+		change.Of(one.ScoreTarget(), "0", "1"),
+	} {
+		steps = append(steps, plan.Step{Change: c})
 	}
 	notes := []plan.Note{
 		{Group: "a", Key: "memory.low", Text: "cgroup v1 has none", NotEnforced: true},

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"bulkhead/internal/api"
-	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 )
@@ -141,31 +140,17 @@ func onlyNotEnforced(notes []plan.Note) []plan.Note {
 
 // summary counts what a plan did, in one line.
 func summary(r *api.Reply) string {
-	made, removed, values, network, moved := 0, 0, 0, 0, map[procfs.ID]bool{}
-	for _, s := range r.Plan.Steps {
-		switch s.Op {
-		case plan.OpMakeDir:
-			made++
-		case plan.OpRemoveDir:
-			removed++
-		case plan.OpWrite, plan.OpSet, plan.OpOOMScore:
-			values++
-		case plan.OpNetwork:
-			network++
-		case plan.OpMove:
-			moved[s.PID] = true
-		}
-	}
+	n := r.Plan.Count()
 	var parts []string
 	for _, part := range []struct {
 		n         int
 		one, many string
 	}{
-		{made, "directory made", "directories made"},
-		{values, "value written", "values written"},
-		{network, "change of the network", "changes of the network"},
-		{len(moved), "process moved", "processes moved"},
-		{removed, "directory removed", "directories removed"},
+		{n["mkdir"], "directory made", "directories made"},
+		{n["write"] + n["set"] + n["oom_score_adj"], "value written", "values written"},
+		{n["network"], "change of the network", "changes of the network"},
+		{n[""], "process moved", "processes moved"},
+		{n["rmdir"], "directory removed", "directories removed"},
 	} {
 		if part.n > 0 {
 			parts = append(parts, Count(part.n, part.one, part.many))

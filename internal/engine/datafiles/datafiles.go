@@ -8,6 +8,7 @@ package datafiles
 import (
 	"cmp"
 	"io/fs"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -351,12 +352,8 @@ func (l *search) open() error {
 			count[place{kind, dir}]++
 		}
 	}
-	places := make([]place, 0, len(count))
-	for p := range count {
-		places = append(places, p)
-	}
-	slices.SortFunc(places, func(a, b place) int { return strings.Compare(string(a.kind)+a.dir, string(b.kind)+b.dir) })
-	for _, p := range places {
+	byKind := func(a, b place) int { return strings.Compare(string(a.kind)+a.dir, string(b.kind)+b.dir) }
+	for _, p := range slices.SortedFunc(maps.Keys(count), byKind) {
 		l.found = append(l.found, Files{Kind: p.kind, Path: p.dir, How: "open", Open: count[p]})
 	}
 	return failed

@@ -443,3 +443,29 @@ func (h FS) Tasks(pid int) ([]Task, error) {
 	slices.SortFunc(tasks, func(a, b Task) int { return a.TID - b.TID })
 	return tasks, nil
 }
+
+// ParentsFirst orders what is about processes so that a parent comes before its children: what a parent forks between
+// two moves is then born in the right place. Of gives the process of an element.
+func ParentsFirst[T any](list []T, of func(*T) *Process) []*T {
+	at := make(map[int]int, len(list))
+	for i := range list {
+		at[of(&list[i]).PID] = i
+	}
+	ordered := make([]*T, 0, len(list))
+	done := make([]bool, len(list))
+	var visit func(i int)
+	visit = func(i int) {
+		if done[i] {
+			return
+		}
+		done[i] = true // before the parent: a pid reused between two reads could make a loop
+		if parent, is := at[of(&list[i]).PPID]; is {
+			visit(parent)
+		}
+		ordered = append(ordered, &list[i])
+	}
+	for i := range list {
+		visit(i)
+	}
+	return ordered
+}

@@ -1,15 +1,10 @@
 package sockets
 
 import (
-	"bytes"
-	"errors"
-	"fmt"
-	"io/fs"
 	"net/netip"
 	"slices"
 
 	"bulkhead/internal/linux/procfs"
-	"bulkhead/internal/linux/sysroot"
 )
 
 // Connections returns what the processes are connected to on this host: the addresses of the other ends,
@@ -60,10 +55,7 @@ func (c *connections) of(pid int) ([]Listener, error) {
 func connected(d procfs.Dir) (map[string]Listener, error) {
 	var all []tcpConnection
 	for _, name := range []string{"net/tcp", "net/tcp6"} {
-		text, err := d.Read(nil, name, sysroot.MaxPseudoFile)
-		if errors.Is(err, fs.ErrNotExist) && d.Alive() {
-			continue // no IPv6 on this host
-		}
+		text, err := readTable(d, name)
 		if err != nil {
 			return nil, err
 		}
@@ -93,33 +85,13 @@ type tcpConnection struct {
 	inode         string
 }
 
-// parseConnections reads the established connections of /proc/net/tcp or tcp6 (proc(5)), lines as in parseTCP.
-func parseConnections(text []byte) ([]tcpConnection, error) {
+// parseConnections reads the established connections of /proc/net/tcp or tcp6.
+func parseConnections(text []byte) (all []tcpConnection, err error) {
 	const established = "01" // TCP_ESTABLISHED of net/tcp_states.h
-	var all []tcpConnection
-	number := 0
-	for line := range bytes.Lines(text) {
-		if number++; number == 1 {
-			continue // the heading
-		}
-		fields := bytes.Fields(line)
-		if len(fields) < 10 {
-			return nil, fmt.Errorf("parse net/tcp: line %d: %d fields, want ten", number, len(fields))
-		}
-		if string(fields[3]) != established {
-			continue
-		}
-		local, err := parseAddress(string(fields[1]))
-		if err != nil {
-			return nil, fmt.Errorf("parse net/tcp: line %d: %w", number, err)
-		}
-		remote, err := parseAddress(string(fields[2]))
-		if err != nil {
-			return nil, fmt.Errorf("parse net/tcp: line %d: %w", number, err)
-		}
-		all = append(all, tcpConnection{unmapped(local), unmapped(remote), string(fields[9])})
-	}
-	return all, nil
+	err = eachTCP(text, established, func(local, remote netip.AddrPort, inode string) {
+		all = append(all, tcpConnection{unmapped(local), unmapped(remote), inode})
+	})
+	return all, err
 }
 
 func unmapped(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }

@@ -5,6 +5,7 @@ package sockets
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -131,10 +132,7 @@ func listening(d procfs.Dir) (map[string]Listener, error) {
 		if name == "net/unix" {
 			parse = parseUnix
 		}
-		text, err := d.Read(nil, name, sysroot.MaxPseudoFile)
-		if errors.Is(err, fs.ErrNotExist) && d.Alive() {
-			continue // no IPv6 on this host
-		}
+		text, err := readTable(d, name)
 		if err != nil {
 			return nil, err
 		}
@@ -145,10 +143,26 @@ func listening(d procfs.Dir) (map[string]Listener, error) {
 	return table, nil
 }
 
-// parseTCP adds the listening sockets of /proc/net/tcp or tcp6 (proc(5)):
-// "0: 0100007F:0CEA 00000000:0000 0A …", field 4 the state, field 10 the inode.
+// readTable reads a table of sockets; nothing where the host has none, for want of IPv6.
+func readTable(d procfs.Dir, name string) ([]byte, error) {
+	text, err := d.Read(nil, name, sysroot.MaxPseudoFile)
+	if errors.Is(err, fs.ErrNotExist) && d.Alive() {
+		return nil, nil
+	}
+	return text, err
+}
+
+// parseTCP adds the listening sockets of /proc/net/tcp or tcp6.
 func parseTCP(text []byte, table map[string]Listener) error {
 	const listen = "0A" // TCP_LISTEN of net/tcp_states.h
+	return eachTCP(text, listen, func(local, _ netip.AddrPort, inode string) {
+		table[inode] = Listener{"tcp", local.String(), int(local.Port())}
+	})
+}
+
+// eachTCP reads the sockets of /proc/net/tcp or tcp6 (proc(5)) that are in a state:
+// "0: 0100007F:0CEA 00000000:0000 0A …", field 4 the state, field 10 the inode.
+func eachTCP(text []byte, state string, do func(local, remote netip.AddrPort, inode string)) error {
 	number := 0
 	for line := range bytes.Lines(text) {
 		if number++; number == 1 {
@@ -158,14 +172,15 @@ func parseTCP(text []byte, table map[string]Listener) error {
 		if len(fields) < 10 {
 			return fmt.Errorf("parse net/tcp: line %d: %d fields, want ten", number, len(fields))
 		}
-		if string(fields[3]) != listen {
+		if string(fields[3]) != state {
 			continue
 		}
-		address, err := parseAddress(string(fields[1]))
-		if err != nil {
+		local, err := parseAddress(string(fields[1]))
+		remote, err2 := parseAddress(string(fields[2]))
+		if err = cmp.Or(err, err2); err != nil {
 			return fmt.Errorf("parse net/tcp: line %d: %w", number, err)
 		}
-		table[string(fields[9])] = Listener{"tcp", address.String(), int(address.Port())}
+		do(local, remote, string(fields[9]))
 	}
 	return nil
 }

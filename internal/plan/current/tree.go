@@ -225,7 +225,7 @@ func (t *Tree) IsTheirs(dir cgroup.Dir) bool {
 
 // IsLeft says whether a file keeps what somebody else wrote there.
 func (t *Tree) IsLeft(dir cgroup.Dir, v desired.Value, wanted string) bool {
-	then, left := t.In.Leave[cgroup.File{Dir: dir, Name: v.File, Key: v.Key}]
+	then, left := t.In.Leave[v.Target(dir)]
 	return left && !t.IsNew[dir] && v.Row.Same(then, wanted)
 }
 

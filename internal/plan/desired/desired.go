@@ -96,10 +96,8 @@ func (d *State) encode(group string, dir cgroup.Dir, row *knob.Row, on string, s
 		d.Notes = append(d.Notes, plan.Note{Group: group, Key: setting.Key, NotEnforced: true,
 			Text: fmt.Sprintf("%s is not held: %v", setting, err)})
 	case ok && text != "": // an empty list of CPUs or nodes asks for what the group above has
-		v := Value{Row: row, File: row.Name(on), On: on, Text: text, Setting: setting}
-		if row.PerDevice {
-			v.Key = on
-		}
+		v := ValueAt(row, on)
+		v.Text, v.Setting = text, setting
 		d.Values[dir] = append(d.Values[dir], v)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/idset"
@@ -22,6 +23,21 @@ type Value struct {
 	Text    string
 	Setting policy.Setting
 }
+
+// ValueAt is a value of a row that is not known yet, for a device or a page size.
+func ValueAt(row *knob.Row, on string) Value {
+	v := Value{Row: row, File: row.Name(on), On: on}
+	if row.PerDevice {
+		v.Key = on
+	}
+	return v
+}
+
+// In is the file, or its line, of a directory.
+func (v Value) In(dir cgroup.Dir) cgroup.File { return cgroup.File{Dir: dir, Name: v.File, Key: v.Key} }
+
+// Target is In as a target.
+func (v Value) Target(dir cgroup.Dir) change.Target { return v.In(dir).Target() }
 
 // State is the whole of what a plan leads to.
 type State struct {
@@ -49,8 +65,8 @@ func (d *State) Wanted() []plan.Wanted {
 	var all []plan.Wanted
 	for _, dir := range d.Layout.Dirs() {
 		for _, v := range d.Values[dir] {
-			all = append(all, plan.Wanted{Group: d.Layout.Owner[dir], Dir: dir, File: v.File, Key: v.Key,
-				Value: v.Text, Setting: v.Setting, Row: v.Row})
+			all = append(all, plan.Wanted{Target: v.Target(dir), Group: d.Layout.Owner[dir], Value: v.Text,
+				Setting: v.Setting, Row: v.Row})
 		}
 	}
 	return all

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/plan"
@@ -39,16 +40,13 @@ type diskWish struct {
 
 // WeighDisks gives disks what the weights of the groups need.
 func WeighDisks(in *plan.Input, t *layout.Forest, out *plan.Plan) {
-	wishes, top := diskWishes(in, t), plan.DisksAt(in.Facts)
-	for _, file := range slices.SortedFunc(maps.Keys(wishes), func(a, b cgroup.File) int {
-		// What was given back last comes first: nothing throttles write-back behind the back of what weighs.
-		return cmp.Or(strings.Compare(a.Key, b.Key),
-			slices.Index(plan.DiskFiles, b.Name)-slices.Index(plan.DiskFiles, a.Name))
-	}) {
-		w := wishes[file]
+	wishes := diskWishes(in, t)
+	// What was given back last comes first: nothing throttles write-back behind the back of what weighs.
+	for _, target := range inOrder(wishes, -1) {
+		w, file := wishes[target], plan.FileOf(target)
 		d, known := in.Facts.Device(file.Key)
 		if now := diskNow(&d, file.Name); known && !knob.DiskRow(file.Name).Same(w.value, now) {
-			step := diskStep(top, file, w.group, now, w.value, w.why+": "+plan.Reason(w.setting))
+			step := diskStep(target, w.group, now, w.value, w.why+": "+plan.Reason(w.setting))
 			step.Setting = policy.KeyIOWeight
 			out.Steps = append(out.Steps, step)
 		}
@@ -56,12 +54,13 @@ func WeighDisks(in *plan.Input, t *layout.Forest, out *plan.Plan) {
 }
 
 // diskWishes is what the groups' weights need of the disks. One that names no disk takes them as they are.
-func diskWishes(in *plan.Input, t *layout.Forest) map[cgroup.File]diskWish {
-	wishes, top := map[cgroup.File]diskWish{}, plan.DisksAt(in.Facts)
+func diskWishes(in *plan.Input, t *layout.Forest) map[change.Target]diskWish {
+	wishes := map[change.Target]diskWish{}
+	h, _ := in.Facts.HierarchyOf("blkio") // files of disks stand at its top
 	for _, n := range t.Nodes {
 		for _, s := range n.Settings.All(policy.KeyIOWeight) {
 			wish := func(file, value, why string) {
-				at := cgroup.File{Dir: top, Name: file, Key: s.Dev}
+				at := cgroup.File{Dir: cgroup.Dir{Hierarchy: h.ID, Path: "/"}, Name: file, Key: s.Dev}.Target()
 				if _, asked := wishes[at]; !asked {
 					wishes[at] = diskWish{value, s, n.Path, why}
 				}
@@ -111,26 +110,31 @@ func GiveDisksBack(in *plan.Input, t *layout.Forest, out *plan.Plan, why string)
 			}
 		}
 	}
-	files := slices.SortedFunc(maps.Keys(in.Observed.Originals.Disks), func(a, b cgroup.File) int {
-		return cmp.Or(strings.Compare(a.Key, b.Key),
-			slices.Index(plan.DiskFiles, a.Name)-slices.Index(plan.DiskFiles, b.Name))
-	})
-	for _, f := range files {
-		row, before := knob.DiskRow(f.Name), in.Observed.Originals.Disks[f]
+	for _, target := range inOrder(in.Observed.Originals.Disks, 1) {
+		f, before := plan.FileOf(target), in.Observed.Originals.Disks[target]
+		row := knob.DiskRow(f.Name)
 		d, known := in.Facts.Device(f.Key)
-		if _, wanted := wishes[f]; wanted || !known || row == nil {
+		if _, wanted := wishes[target]; wanted || !known || row == nil {
 			continue
 		}
 		now := diskNow(&d, f.Name)
 		// The kernel itself may have changed the throttling with the scheduler: that is only known when it is back.
 		if !row.Same(row.Parse(before), now) || f.Name == cgroup.QueueWriteBack {
-			out.Steps = append(out.Steps, diskStep(f.Dir, f, layout.RootGroup, now, row.Parse(before), why))
+			out.Steps = append(out.Steps, diskStep(target, layout.RootGroup, now, row.Parse(before), why))
 		}
 	}
 }
 
-func diskStep(dir cgroup.Dir, f cgroup.File, group, from, to, why string) plan.Step {
-	row := knob.DiskRow(f.Name)
-	return plan.Step{Op: plan.OpWrite, Group: group, Dir: dir, File: f.Name, Key: f.Key, Old: row.Parse(from), New: to,
-		Undo: row.Parse(from), Reason: why}
+func diskStep(t change.Target, group, from, to, why string) plan.Step {
+	from = knob.DiskRow(plan.FileOf(t).Name).Parse(from)
+	return plan.Step{Change: change.Of(t, from, to), Group: group, Reason: why}
+}
+
+// inOrder sorts what belongs to disks by disk, then in the order of plan.DiskFiles, or for -1 against it.
+func inOrder[V any](of map[change.Target]V, direction int) []change.Target {
+	return slices.SortedFunc(maps.Keys(of), func(a, b change.Target) int {
+		x, y := plan.FileOf(a), plan.FileOf(b)
+		return cmp.Or(strings.Compare(x.Key, y.Key),
+			direction*(slices.Index(plan.DiskFiles, x.Name)-slices.Index(plan.DiskFiles, y.Name)))
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
@@ -34,8 +35,7 @@ func SwitchMoves(in *plan.Input, out *plan.Plan) {
 		cannotSwitch(out, "agent.fast_moves: kernel %s has no such option; %d.%d brought it", in.Facts.Kernel.Text,
 			sinceFast.Major, sinceFast.Minor)
 	case want:
-		step := switchStep("off", "on",
-			"agent.fast_moves is on: moves take microseconds, fork and exit a little more")
+		step := switchStep("off", "on", "agent.fast_moves is on: moves take microseconds, fork and exit a little more")
 		if in.Facts.Kernel.AtLeast(sinceStays.Major, sinceStays.Minor) {
 			step.Final = staysFast
 		}
@@ -62,8 +62,7 @@ func SwitchMovesBack(in *plan.Input, out *plan.Plan) {
 // switchStep is optional: a host on which processes move slowly is held all the same.
 func switchStep(from, to, why string) plan.Step {
 	return plan.Step{
-		Op: plan.OpWrite, Dir: plan.FavorDynmods.Dir, File: plan.FavorDynmods.Name, Old: from, New: to, Undo: from,
-		Reason: why, Optional: true,
+		Change: change.Of(plan.FavorDynmods.Target(), from, to), Reason: why, Optional: true,
 	}
 }
 

@@ -1,6 +1,7 @@
 package layout
 
 import (
+	"maps"
 	"path"
 	"slices"
 
@@ -76,12 +77,7 @@ func (l *Layout) put(hierarchy, group, at string) cgroup.Dir {
 // holds them until it starts again.
 func (l *Layout) layGoverned(h host.Hierarchy) {
 	hierarchy := h.ID
-	var dirs []string
-	for dir := range l.systemd.Governed {
-		dirs = append(dirs, dir)
-	}
-	slices.Sort(dirs)
-	for _, dir := range dirs {
+	for _, dir := range slices.Sorted(maps.Keys(l.systemd.Governed)) {
 		g := l.systemd.Governed[dir]
 		if _, there := l.own[g.Group]; !there {
 			continue

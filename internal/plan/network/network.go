@@ -53,9 +53,7 @@ func (p *shaper) shape() {
 	}
 	whose := slotOwners(p.out.Slots, p.out.Network)
 	for _, s := range steps {
-		c := request.Of(s.Do, s.Undo)
-		step := plan.Step{Op: plan.OpNetwork, Group: p.ownerOf(s.Do, whose), Target: c.Target, New: c.New, Do: c.Do,
-			Undo: c.Undo, Reason: s.Why}
+		step := plan.Step{Change: request.Of(s.Do, s.Undo), Group: p.ownerOf(s.Do, whose), Reason: s.Why}
 		if s.Do.Regrafts() {
 			step.Risk = riskDrop
 			step.Reason += "; the kernel drops what is sent through the interface for a moment meanwhile, once: the " +

@@ -44,8 +44,7 @@ func (p *Writer) Others() {
 	if count > 0 {
 		p.out.Note(classify.Others, "", "host.others gathers %s of %s that match no rule, "+
 			"each session in a group of its own: %s",
-			policy.Counted(count, "process"), policy.Counted(len(sessions), "session"),
-			strings.Join(who, ", "))
+			policy.Counted(count, "process"), policy.Counted(len(sessions), "session"), strings.Join(who, ", "))
 	}
 	weighOthers(p, p.out.Shares)
 }

@@ -38,8 +38,8 @@ func spread(s policy.Settings, key policy.Key, split policy.Split, whole policy.
 func wants(p plan.Plan, dir, file string) map[string]string {
 	got := map[string]string{}
 	for _, w := range p.Want {
-		if w.Dir.Path == dir && w.File == file {
-			got[w.Key] = w.Value
+		if w.File().Dir.Path == dir && w.File().Name == file {
+			got[w.File().Key] = w.Value
 		}
 	}
 	return got
@@ -185,14 +185,14 @@ func TestSharesNeverExceedOnTheWay(t *testing.T) {
 		}
 		check("before")
 		for i, step := range Make(next).Steps {
-			if step.Op == plan.OpWrite && step.Key != "" {
-				setLine(&next, step.Dir, step.File, step.Key, step.New)
-				check(fmt.Sprintf("step %d, %s %s %s", i, step.File, step.Key, step.New))
+			if step.File().Key != "" {
+				setLine(&next, step.Dir(), step.File().Name, step.File().Key, step.New)
+				check(fmt.Sprintf("step %d, %s %s %s", i, step.File().Name, step.File().Key, step.New))
 			}
 		}
 		next.Use = nil
 		for _, step := range Make(next).Steps {
-			if step.Key != "" {
+			if step.File().Key != "" {
 				t.Fatalf("not settled: %+v", step)
 			}
 		}
@@ -214,8 +214,8 @@ func drawUse(t *rapid.T, in *plan.Input, devices []string) map[cgroup.Dir]map[st
 // setAll makes the observation what is wanted.
 func setAll(in *plan.Input, d *desired.State) {
 	for _, w := range d.Wanted() {
-		if w.Key != "" {
-			setLine(in, w.Dir, w.File, w.Key, w.Value)
+		if w.File().Key != "" {
+			setLine(in, w.File().Dir, w.File().Name, w.File().Key, w.Value)
 		}
 	}
 }
@@ -279,8 +279,8 @@ func TestShifts(t *testing.T) {
 	in.Use = map[cgroup.Dir]map[string]plan.IOUse{dir: {"8:0": {ReadBytes: 20e6}}}
 	in.Observed.Dirs[cgroup.Dir{Hierarchy: "cpu", Path: "/bulkhead/a"}]["cpu.cfs_quota_us"] = "5"
 	shifts := plan.Shifts(Make(in))
-	if len(shifts) != 2 || shifts[0].Key != "8:16" || shifts[0].New != "5000000" || shifts[1].Key != "8:0" ||
-		shifts[1].New != "35000000" {
+	if len(shifts) != 2 || shifts[0].File().Key != "8:16" || shifts[0].New != "5000000" ||
+		shifts[1].File().Key != "8:0" || shifts[1].New != "35000000" {
 		t.Errorf("got %+v", shifts)
 	}
 }

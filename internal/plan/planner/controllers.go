@@ -1,13 +1,15 @@
 package planner
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
 
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/host"
+	"bulkhead/internal/change"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/current"
@@ -32,30 +34,19 @@ func (w *writer) enable() {
 
 // handing lists the v2 directories that must hand controllers down, parents first.
 func (w *writer) handing() []cgroup.Dir {
-	var dirs []cgroup.Dir
-	for dir := range w.Desired.Enabled {
-		dirs = append(dirs, dir)
-	}
-	slices.SortFunc(dirs, func(a, b cgroup.Dir) int {
-		if a.Hierarchy != b.Hierarchy {
-			return strings.Compare(a.Hierarchy, b.Hierarchy)
-		}
-		return layout.CompareDirs(a, b)
+	return slices.SortedFunc(maps.Keys(w.Desired.Enabled), func(a, b cgroup.Dir) int {
+		return cmp.Or(strings.Compare(a.Hierarchy, b.Hierarchy), layout.CompareDirs(a, b))
 	})
-	return dirs
 }
 
 // subtreeStep describes one write to cgroup.subtree_control.
 func (w *writer) subtreeStep(dir cgroup.Dir, add, remove []string, reason string) plan.Step {
-	step := plan.Step{
-		Op: plan.OpWrite, Group: w.GroupOf(dir), Dir: dir, File: desired.FileSubtree,
-		Old: strings.Join(mapped(w.Handed(dir), host.V2Name), " "),
-		New: subtreeWords(add, remove), Undo: subtreeWords(remove, add), Reason: reason,
+	c := change.Change{Target: dir.File(desired.FileSubtree).Target(), New: subtreeWords(add, remove),
+		Undo: subtreeWords(remove, add)}
+	if !w.IsNew[dir] {
+		c.Old = strings.Join(signed("", w.Handed(dir)), " ")
 	}
-	if w.IsNew[dir] {
-		step.Old = ""
-	}
-	return step
+	return plan.Step{Change: c, Group: w.GroupOf(dir), Reason: reason}
 }
 
 // disable takes away controllers that nobody below needs any more, from the bottom up. In directories
@@ -122,10 +113,8 @@ func (w *writer) removeDirs(dirs []cgroup.Dir, why func(cgroup.Dir) string) {
 			continue
 		}
 		w.out.Steps = append(w.out.Steps, plan.Step{
-			Op: plan.OpRemoveDir, Group: w.GroupOf(dir), Dir: dir, Unit: w.Desired.Layout.Unit(dir),
-			Undo:    string(plan.OpMakeDir),
-			Reason:  why(dir),
-			Restore: w.restoresAll(dir),
+			Change: change.Of(dir.Target(), cgroup.There, ""), Group: w.GroupOf(dir),
+			Unit: w.Desired.Layout.Unit(dir), Reason: why(dir), Restore: w.restoresAll(dir),
 		})
 	}
 }

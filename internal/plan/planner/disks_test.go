@@ -7,12 +7,14 @@ import (
 	"testing"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/desired"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/systemd"
 )
 
 // weighing is a weight on a disk.
@@ -35,8 +37,8 @@ func diskHost(hierarchies ...host.Hierarchy) *host.Facts {
 func diskSteps(p plan.Plan) []string {
 	var all []string
 	for _, s := range p.Steps {
-		if knob.DiskRow(s.File) != nil || strings.Contains(s.File, "weight") && s.Key != "" {
-			all = append(all, fmt.Sprintf("%s %s %s -> %s", s.File, s.Key, s.Old, s.New))
+		if knob.DiskRow(s.File().Name) != nil || strings.Contains(s.File().Name, "weight") && s.File().Key != "" {
+			all = append(all, fmt.Sprintf("%s %s %s -> %s", s.File().Name, s.File().Key, s.Old, s.New))
 		}
 	}
 	return all
@@ -104,9 +106,8 @@ func TestDisksStayAsTheyAre(t *testing.T) {
 func TestDisksAreGivenBack(t *testing.T) {
 	f := diskHost(v1("blkio"), v1("cpu"))
 	f.Devices[0].Scheduler, f.Devices[0].WriteBack = "bfq", "0"
-	top := cgroup.Dir{Hierarchy: "blkio", Path: "/"}
-	originals := map[cgroup.File]string{{Dir: top, Name: cgroup.QueueScheduler, Key: "8:0"}: "mq-deadline",
-		{Dir: top, Name: cgroup.QueueWriteBack, Key: "8:0"}: "75000"}
+	originals := map[change.Target]string{blockdev.QueueTarget("8:0", blockdev.QueueScheduler): "mq-deadline",
+		blockdev.QueueTarget("8:0", blockdev.QueueWriteBack): "75000"}
 	weights := map[cgroup.Dir]map[string]string{
 		{Hierarchy: "blkio", Path: "/bulkhead"}:   {},
 		{Hierarchy: "blkio", Path: "/bulkhead/a"}: {"blkio.bfq.weight_device": "default 100\n8:0 50"},
@@ -157,9 +158,9 @@ func TestLostTargetKeepsItsLimit(t *testing.T) {
 		p := Make(in)
 		for _, step := range p.Steps {
 			switch {
-			case step.File == file:
-				writes = append(writes, step.Key+" "+step.New)
-			case step.Dir.Hierarchy == h.ID && step.Op == plan.OpRemoveDir, step.File == desired.FileSubtree &&
+			case step.File().Name == file:
+				writes = append(writes, step.File().Key+" "+step.New)
+			case step.Dir().Hierarchy == h.ID && step.Removes(), step.File().Name == desired.FileSubtree &&
 				strings.Contains(step.New, "-io"):
 				writes = append(writes, "takes away")
 			}
@@ -207,13 +208,16 @@ func TestLimitsThatSystemdMovesDown(t *testing.T) {
 	answers(&in, 252)
 	by := map[string]string{}
 	for _, s := range Make(in).Steps {
-		if s.File != "io.max" {
+		if s.File().Name != "io.max" {
 			continue
 		}
-		by[s.Key] = s.Unit
-		for _, a := range s.Set {
+		by[s.File().Key] = s.Unit
+		if s.Unit == "" {
+			continue
+		}
+		for _, a := range must(systemd.Assignments(s.Do)) {
 			if strings.Contains(a.Text, "253:0") {
-				t.Errorf("the step for %s tells systemd of 253:0: %s", s.Key, a)
+				t.Errorf("the step for %s tells systemd of 253:0: %s", s.File().Key, a)
 			}
 		}
 	}

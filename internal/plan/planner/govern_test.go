@@ -219,8 +219,8 @@ func TestCommandsOfRun(t *testing.T) {
 			place(&in, "b")
 			for _, step := range Make(in).Steps {
 				// Where b has no directory it goes home.
-				if step.Op != plan.OpMove || step.Comm != "report" || step.Dir.Path != "/" &&
-					step.Dir.Path != "/bulkhead.slice/bulkhead-b.slice/bulkhead-b.service/members" {
+				if !step.Moves() || step.Name != "report" || step.Dir().Path != "/" &&
+					step.Dir().Path != "/bulkhead.slice/bulkhead-b.slice/bulkhead-b.service/members" {
 					t.Errorf("a step %+v", step)
 				}
 			}
@@ -228,11 +228,11 @@ func TestCommandsOfRun(t *testing.T) {
 			in.Release = []string{"a"}
 			ends := map[string]bool{}
 			for _, step := range Make(in).Steps {
-				if step.Op == plan.OpRemoveDir && step.Dir.Path == scope {
-					ends[step.Dir.Hierarchy] = step.Unit == path.Base(scope)
+				if step.Removes() && step.Dir().Path == scope {
+					ends[step.Dir().Hierarchy] = step.Unit == path.Base(scope)
 				}
-				if step.Op == plan.OpMove && step.Dir.Path != "/" {
-					t.Errorf("sent to %s", step.Dir)
+				if step.Moves() && step.Dir().Path != "/" {
+					t.Errorf("sent to %s", step.Dir())
 				}
 			}
 			for _, h := range f.Hierarchies {

@@ -16,7 +16,6 @@ import (
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/plan"
-	"bulkhead/internal/plan/desired"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
@@ -243,37 +242,37 @@ func must[T any](v T, err error) T {
 
 // do carries out one step, and keeps what a journal would.
 func (s *sim) do(step plan.Step) error {
-	switch step.Op {
-	case plan.OpMakeDir:
-		return s.kernel.Make(step.Dir)
-	case plan.OpRemoveDir:
-		return s.kernel.Remove(step.Dir)
-	case plan.OpWrite:
-		if step.File == desired.FileSubtree {
-			s.keepSubtree(step)
-		}
-		return s.kernel.Write(cgroup.File{Dir: step.Dir, Name: step.File, Key: step.Key}, step.New)
-	case plan.OpMove:
+	switch {
+	case step.Makes():
+		return s.kernel.Make(step.Dir())
+	case step.Removes():
+		return s.kernel.Remove(step.Dir())
+	case step.Moves():
 		s.keepHome(step)
-		return s.kernel.Move(step.Dir, step.PID)
-	case plan.OpOOMScore:
-		if _, ok := s.originals.OOMScoreAdj[step.PID]; !ok {
-			s.originals.OOMScoreAdj[step.PID] = s.scores[step.PID]
+		return s.kernel.Move(step.Dir(), step.PID())
+	case step.Kind == procfs.KindScore:
+		if _, ok := s.originals.OOMScoreAdj[step.PID()]; !ok {
+			s.originals.OOMScoreAdj[step.PID()] = s.scores[step.PID()]
 		}
 		n, err := strconv.Atoi(step.New)
-		s.scores[step.PID] = n
+		s.scores[step.PID()] = n
 		return err
+	case step.Kind == cgroup.KindControllers:
+		s.keepSubtree(step)
+		return s.kernel.Write(step.File(), step.New)
+	case step.Kind == cgroup.KindFile:
+		return s.kernel.Write(step.File(), step.New)
 	}
-	return fmt.Errorf("unknown step %q", step.Op)
+	return fmt.Errorf("unknown step %s", step.Target)
 }
 
 func (s *sim) keepSubtree(step plan.Step) {
-	if _, ours := simNames.GroupOf(step.Dir.Path); ours {
+	if _, ours := simNames.GroupOf(step.Dir().Path); ours {
 		return
 	}
 	for word := range strings.FieldsSeq(step.New) {
 		if name, ok := strings.CutPrefix(word, "+"); ok {
-			s.originals.Subtree[step.Dir] = append(s.originals.Subtree[step.Dir], name)
+			s.originals.Subtree[step.Dir()] = append(s.originals.Subtree[step.Dir()], name)
 		}
 	}
 }
@@ -282,10 +281,10 @@ func (s *sim) keepHome(step plan.Step) {
 	if _, ours := simNames.GroupOf(step.Old); ours {
 		return
 	}
-	if s.homes.Process[step.PID] == nil {
-		s.homes.Process[step.PID] = map[string]string{}
+	if s.homes.Process[step.PID()] == nil {
+		s.homes.Process[step.PID()] = map[string]string{}
 	}
-	s.homes.Process[step.PID][step.Dir.Hierarchy] = step.Old
+	s.homes.Process[step.PID()][step.Dir().Hierarchy] = step.Old
 }
 
 // undo takes one step back, by nothing but what the step says.
@@ -302,24 +301,23 @@ func (s *sim) undo(step plan.Step) error {
 }
 
 func (s *sim) undoStep(step plan.Step) error {
-	switch step.Op {
-	case plan.OpMakeDir:
-		return s.kernel.Remove(step.Dir)
-	case plan.OpRemoveDir:
-		return s.kernel.Make(step.Dir)
-	case plan.OpWrite:
-		if step.Undo == "" {
-			return nil
-		}
-		return s.kernel.Write(cgroup.File{Dir: step.Dir, Name: step.File, Key: step.Key}, step.Undo)
-	case plan.OpMove:
-		return s.kernel.Move(cgroup.Dir{Hierarchy: step.Dir.Hierarchy, Path: step.Undo}, step.PID)
-	case plan.OpOOMScore:
+	switch {
+	case step.Makes():
+		return s.kernel.Remove(step.Dir())
+	case step.Removes():
+		return s.kernel.Make(step.Dir())
+	case step.Moves():
+		return s.kernel.Move(cgroup.Dir{Hierarchy: step.Dir().Hierarchy, Path: step.Undo}, step.PID())
+	case step.Kind == procfs.KindScore:
 		n, err := strconv.Atoi(step.Undo)
-		s.scores[step.PID] = n
+		s.scores[step.PID()] = n
 		return err
+	case step.Undo == "":
+		return nil
+	case step.Kind == cgroup.KindControllers, step.Kind == cgroup.KindFile:
+		return s.kernel.Write(step.File(), step.Undo)
 	}
-	return fmt.Errorf("unknown step %q", step.Op)
+	return fmt.Errorf("unknown step %s", step.Target)
 }
 
 // canonicalDump sorts the lines of per-device files, which the kernel keeps in the order of their

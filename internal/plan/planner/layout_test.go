@@ -9,7 +9,6 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
-	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
@@ -184,8 +183,8 @@ func TestPlacesOfPlainRoles(t *testing.T) {
 	in.Host = policy.HostPart{}
 	var made []string
 	for _, s := range Make(in).Steps {
-		if s.Op == plan.OpMakeDir && !slices.Contains(made, s.Dir.Hierarchy) {
-			made = append(made, s.Dir.Hierarchy)
+		if s.Makes() && !slices.Contains(made, s.Dir().Hierarchy) {
+			made = append(made, s.Dir().Hierarchy)
 		}
 	}
 	if want := []string{"cpu", "cpuacct"}; !slices.Equal(made, want) {

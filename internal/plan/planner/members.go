@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
@@ -57,8 +58,7 @@ func (m *members) move(proc *procfs.Process, hierarchy, to, group, why string) {
 		return
 	}
 	step := plan.Step{
-		Op: plan.OpMove, Group: group, Dir: cgroup.Dir{Hierarchy: hierarchy, Path: to},
-		PID: proc.ID, Comm: proc.Comm, Old: from, Undo: from, Reason: why,
+		Change: change.Of(cgroup.Membership(proc.ID, hierarchy), from, to), Group: group, Name: proc.Comm, Reason: why,
 	}
 	if m.ChargesMemory(hierarchy) {
 		step.Final = "memory it has charged already stays charged to " + from
@@ -89,26 +89,9 @@ func (m *members) moveMembers() {
 	}
 }
 
-// parentsFirst gives the processes so that a parent comes before its children: what a parent forks
-// between the two moves is then born in the right place.
+// parentsFirst gives the processes so that a parent comes before its children.
 func (m *members) parentsFirst() []*procfs.Process {
-	ordered := make([]*procfs.Process, 0, len(m.table))
-	done := make(map[int]bool, len(m.table))
-	var visit func(proc *procfs.Process)
-	visit = func(proc *procfs.Process) {
-		if done[proc.PID] {
-			return
-		}
-		done[proc.PID] = true // before the parent: a pid reused between two reads could make a loop
-		if parent := m.byPID[proc.PPID]; parent != nil {
-			visit(parent)
-		}
-		ordered = append(ordered, proc)
-	}
-	for i := range m.table {
-		visit(&m.table[i])
-	}
-	return ordered
+	return procfs.ParentsFirst(m.table, func(p *procfs.Process) *procfs.Process { return p })
 }
 
 // targets says where a process is to go, by hierarchy; hierarchies that are not named are left alone.

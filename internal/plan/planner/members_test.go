@@ -120,7 +120,7 @@ func TestHomes(t *testing.T) {
 			in.Expel = map[procfs.ID]bool{p.ID: true}
 			in.Observed.Homes, in.Observed.Existing = test.homes, test.existing
 			made := Make(in)
-			if len(made.Steps) != 1 || made.Steps[0].Dir.Path != test.want {
+			if len(made.Steps) != 1 || made.Steps[0].Dir().Path != test.want {
 				t.Errorf("steps %v, want a move to %s", brief(made), test.want)
 			}
 		})
@@ -200,7 +200,7 @@ func TestFreezerIsLeftAlone(t *testing.T) {
 	wantSteps(t, Make(in))
 	in.Release = []string{layout.RootGroup}
 	for _, s := range Make(in).Steps {
-		if s.Dir.Hierarchy == "freezer" {
+		if s.Dir().Hierarchy == "freezer" {
 			t.Errorf("step in the freezer: %+v", s)
 		}
 	}

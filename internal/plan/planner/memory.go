@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/desired"
@@ -64,7 +65,9 @@ func (w *writer) lowerMemory(dir cgroup.Dir, c knob.Change) {
 		w.addWrite(step)
 		c.From = text
 	}
-	last.Old, last.Undo = c.From, c.Row.Parse(c.From)
+	if last.Old = c.From; last.Unit == "" {
+		last.Undo = c.Row.Parse(c.From)
+	}
 	last.Reclaim, last.Final = &wait, finalReclaim
 	w.addWrite(last)
 }
@@ -84,9 +87,9 @@ func (w *writer) lowerByHigh(dir cgroup.Dir, c knob.Change) bool {
 	last := w.writeStep(dir, c.Row, c.On, c.From, c.To)
 	at, wait := held, plan.Reclaim{Use: fileMemoryUseV2, To: to, Within: w.reclaimTime()}
 	write := func(text, reason string) plan.Step {
-		step := plan.Step{Op: plan.OpWrite, Group: last.Group, Dir: dir, File: row.File, Setting: last.Setting, Old: at,
-			Undo: row.Parse(at), New: text, Reason: reason}
-		at = text
+		step := plan.Step{Change: change.Of(dir.File(row.File).Target(), at, text), Group: last.Group,
+			Setting: last.Setting, Reason: reason}
+		step.Undo, at = row.Parse(at), text
 		return step
 	}
 	page := max(w.In.Facts.PageSize, 4096)
@@ -124,7 +127,7 @@ func (w *writer) highOf(dir cgroup.Dir) (row *knob.Row, now string) {
 		if _, there := w.Observed.Dirs[dir][r.File]; !there {
 			return nil, ""
 		}
-		if text, written := w.written[dir.File(r.File)]; written {
+		if text, written := w.written[dir.File(r.File).Target()]; written {
 			return r, text
 		}
 		return r, w.Now(dir, desired.Value{Row: r, File: r.File})

@@ -46,7 +46,7 @@ func TestMemoryIsLoweredByHigh(t *testing.T) {
 	last := int64(3 << 30)
 	for i, s := range p.Steps[:descentSteps] {
 		to := desired.Number(s.New)
-		if s.File != "memory.high" || to >= last || s.Risk != "may slow the group" || s.Unit != "" {
+		if s.File().Name != "memory.high" || to >= last || s.Risk != "may slow the group" || s.Unit != "" {
 			t.Errorf("write %d: %+v, want memory.high falling from %d", i, s, last)
 		}
 		if i > 0 && (s.Reclaim == nil || s.Reclaim.Below < last || s.Reclaim.Below > last+64<<20 ||
@@ -59,12 +59,13 @@ func TestMemoryIsLoweredByHigh(t *testing.T) {
 		t.Errorf("memory.high goes to %d, want a little below the limit", last)
 	}
 	limit, back := p.Steps[descentSteps], p.Steps[descentSteps+1]
-	if limit.File != "memory.max" || limit.New != "2147483648" || limit.Old != "4294967296" || limit.Reclaim == nil ||
+	if limit.File().Name != "memory.max" || limit.New != "2147483648" || limit.Old != "4294967296" ||
+		limit.Reclaim == nil ||
 		limit.Reclaim.Below != 2<<30 || desired.Number(limit.Reclaim.Push) != last ||
 		limit.Reclaim.Use != "memory.current" {
 		t.Errorf("the limit: %+v %+v", limit, limit.Reclaim)
 	}
-	if back.File != "memory.high" || back.New != "max" || back.Reclaim != nil {
+	if back.File().Name != "memory.high" || back.New != "max" || back.Reclaim != nil {
 		t.Errorf("at the end: %+v", back)
 	}
 	if text := strings.Join(strings.Fields(plan.Render(p, plan.RenderOptions{})), " "); !strings.Contains(text,
@@ -76,7 +77,7 @@ func TestMemoryIsLoweredByHigh(t *testing.T) {
 func TestMemoryIsLoweredElsewise(t *testing.T) {
 	files := func(p plan.Plan) (names []string) {
 		for _, s := range p.Steps {
-			names = append(names, s.File)
+			names = append(names, s.File().Name)
 		}
 		return slices.Compact(names)
 	}
@@ -102,9 +103,9 @@ func TestMemoryIsLoweredElsewise(t *testing.T) {
 				t.Errorf("%d writes to %s, want %d to %s", len(p.Steps), got, c.n, c.want)
 			}
 			for _, s := range p.Steps {
-				waits := c.use > 2<<30 && (s.File == "memory.max" || s.File == "memory.limit_in_bytes")
-				if waits != (s.Reclaim != nil) && s.File != "memory.high" {
-					t.Errorf("%s waits for %+v", s.File, s.Reclaim)
+				waits := c.use > 2<<30 && (s.File().Name == "memory.max" || s.File().Name == "memory.limit_in_bytes")
+				if waits != (s.Reclaim != nil) && s.File().Name != "memory.high" {
+					t.Errorf("%s waits for %+v", s.File().Name, s.Reclaim)
 				}
 				if s.Reclaim != nil && strings.HasPrefix(c.h.ID, "memory") && s.Reclaim.Below != 0 {
 					t.Errorf("v1 waits before the write that reclaims: %+v", s.Reclaim)
@@ -124,7 +125,7 @@ func TestMemswWaits(t *testing.T) {
 	inUse(&in).current = map[cgroup.Dir]int64{{Hierarchy: "memory", Path: "/bulkhead/a"}: 1 << 30}
 	in.Classified = groupsOf(limited(2 << 30))
 	for _, s := range Make(in).Steps {
-		if s.File == fileMemsw {
+		if s.File().Name == fileMemsw {
 			if s.Reclaim == nil || s.Reclaim.To != 3<<30 || s.Reclaim.Within != DefaultReclaim {
 				t.Errorf("waits for %+v", s.Reclaim)
 			}
@@ -142,8 +143,8 @@ func TestReleaseRaisesInTheOppositeOrder(t *testing.T) {
 	in.Release = []string{layout.RootGroup}
 	var order []string
 	for _, s := range Make(in).Steps {
-		if s.File == "memory.max" || s.File == "memory.high" {
-			order = append(order, s.File+" "+s.New)
+		if s.File().Name == "memory.max" || s.File().Name == "memory.high" {
+			order = append(order, s.File().Name+" "+s.New)
 		}
 	}
 	if want := []string{"memory.max max", "memory.high max"}; !slices.Equal(order, want) {

@@ -13,6 +13,7 @@ import (
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/tc"
 	"bulkhead/internal/netshape"
+	"bulkhead/internal/netshape/request"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
@@ -51,7 +52,7 @@ func shaped(lacks ...string) *plan.Network {
 func told(p plan.Plan) string {
 	var b strings.Builder
 	for _, s := range p.Steps {
-		if s.Op == plan.OpNetwork {
+		if s.Kind == request.Kind {
 			fmt.Fprintf(&b, "%s: %s\n", s.Group, s.New)
 		}
 	}
@@ -195,7 +196,7 @@ func TestNetCls(t *testing.T) {
 			}
 			classes := map[string]string{}
 			for _, s := range p.Steps {
-				if s.File != knob.FileClassID {
+				if s.File().Name != knob.FileClassID {
 					continue
 				}
 				classes[s.Group] = s.New
@@ -230,8 +231,8 @@ func TestNetClsStays(t *testing.T) {
 		}
 		i.Network = n
 		for _, s := range Make(i).Steps {
-			if s.File == knob.FileClassID {
-				t.Errorf("%s: %s of %s becomes %q", name, s.File, s.Dir, s.New)
+			if s.File().Name == knob.FileClassID {
+				t.Errorf("%s: %s of %s becomes %q", name, s.File().Name, s.Dir(), s.New)
 			}
 		}
 	}
@@ -246,7 +247,7 @@ func TestNetClsStays(t *testing.T) {
 	i.Classified = groupsOf(group("a", nil))
 	i.Network.Has = nil
 	if p := Make(i); !slices.ContainsFunc(p.Steps,
-		func(s plan.Step) bool { return s.File == knob.FileClassID && s.New == "0" }) {
+		func(s plan.Step) bool { return s.File().Name == knob.FileClassID && s.New == "0" }) {
 		t.Errorf("the class stays: %v", p.Steps)
 	}
 }

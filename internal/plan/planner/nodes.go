@@ -1,9 +1,11 @@
 package planner
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
+	"bulkhead/internal/cgroup"
 	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/desired"
@@ -20,11 +22,11 @@ const migrateSpeed = 1 << 30
 func (w *writer) checkNodes() {
 	asked := map[string]bool{}
 	for _, s := range w.out.Steps {
-		if s.Op != plan.OpWrite || s.File != plan.FileMems || w.IsNew[s.Dir] || asked[s.Group] ||
-			!w.Desired.Layout.Holds(s.Dir) {
+		dir := s.File().Dir
+		if s.File().Name != plan.FileMems || w.IsNew[dir] || asked[s.Group] || !w.Desired.Layout.Holds(dir) {
 			continue
 		}
-		leaving, inside := w.leaving(s), w.membersBelow(s.Group)
+		leaving, inside := w.leaving(dir, s.New), w.membersBelow(s.Group)
 		if len(leaving) == 0 || inside == 0 {
 			continue
 		}
@@ -44,8 +46,8 @@ func (w *writer) checkNodes() {
 		if known {
 			what = fmt.Sprintf("%s of it are on node %s", policy.Bytes(bytes).Human(), leaving)
 		}
-		h, _ := w.In.Facts.Hierarchy(s.Dir.Hierarchy)
-		if moves := h.Version == 2 || w.In.Memory.Migrates(s.Dir); moves {
+		h, _ := w.In.Facts.Hierarchy(dir.Hierarchy)
+		if moves := h.Version == 2 || w.In.Memory.Migrates(dir); moves {
 			took := ""
 			if known {
 				took = fmt.Sprintf(", in about %s at 1 GiB a second,",
@@ -65,22 +67,14 @@ func (w *writer) checkNodes() {
 	}
 }
 
-// leaving are the nodes that a directory has now and will not have in the end.
-func (w *writer) leaving(s plan.Step) idset.Set {
-	for _, row := range w.Desired.Rows[s.Dir.Hierarchy] {
+// leaving are the nodes that a directory has now and will not have in the end; a write gives it others.
+func (w *writer) leaving(dir cgroup.Dir, written string) idset.Set {
+	for _, row := range w.Desired.Rows[dir.Hierarchy] {
 		if row.File != plan.FileMems {
 			continue
 		}
-		now := row.Parse(w.Observed.Dirs[s.Dir][plan.FileMems])
-		if now == "" {
-			now = w.OuterSet(s.Dir, row)
-		}
-		end := w.ValueOf(s.Dir, row)
-		if end == "" {
-			if end = s.New; end == "" {
-				end = w.OuterSet(s.Dir, row)
-			}
-		}
+		now := cmp.Or(row.Parse(w.Observed.Dirs[dir][plan.FileMems]), w.OuterSet(dir, row))
+		end := cmp.Or(w.ValueOf(dir, row), written, w.OuterSet(dir, row))
 		return desired.IDSet(now).Minus(desired.IDSet(end))
 	}
 	return nil

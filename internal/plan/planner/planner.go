@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/desired"
@@ -127,11 +128,15 @@ func (u *units) makeDirs() {
 		case path.Base(dir.Path) == layout.Leaf && dir != u.Desired.Layout.Own(group)[dir.Hierarchy]:
 			reason = "the group's own processes, beside its child groups"
 		}
-		u.out.Steps = append(u.out.Steps, plan.Step{Op: plan.OpMakeDir, Group: group, Dir: dir,
-			Unit: u.Desired.Layout.Unit(dir),
-			Undo: string(plan.OpRemoveDir), Reason: reason})
+		u.out.Steps = append(u.out.Steps, u.making(dir, reason))
 		u.seedNew(dir)
 	}
+}
+
+// making is the step that makes a directory.
+func (u *units) making(dir cgroup.Dir, reason string) plan.Step {
+	return plan.Step{Change: change.Of(dir.Target(), "", cgroup.There), Group: u.Desired.Layout.Owner[dir],
+		Unit: u.Desired.Layout.Unit(dir), Reason: reason}
 }
 
 // seedNew gives a new v1 cpuset directory its CPUs and nodes. What it is to have in the end fits unless

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change/flat"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/idset"
@@ -50,10 +51,10 @@ func inPlace(in *plan.Input) {
 	}
 	for _, w := range d.Wanted() {
 		text := w.Value
-		if w.Key != "" {
-			text = strings.TrimPrefix(in.Observed.Dirs[w.Dir][w.File]+"\n"+w.Key+" "+w.Value, "\n")
+		if w.File().Key != "" {
+			text = strings.TrimPrefix(in.Observed.Dirs[w.File().Dir][w.File().Name]+"\n"+w.File().Key+" "+w.Value, "\n")
 		}
-		in.Observed.Dirs[w.Dir][w.File] = text
+		in.Observed.Dirs[w.File().Dir][w.File().Name] = text
 	}
 	in.Observed.Subtree = map[cgroup.Dir]plan.Subtree{}
 	for dir, enabled := range d.Enabled {
@@ -83,16 +84,18 @@ func enter(in *plan.Input, d *desired.State, p *procfs.Process) {
 func brief(p plan.Plan) []string {
 	var lines []string
 	for _, s := range p.Steps {
-		line := string(s.Op) + " " + s.Dir.String()
-		switch s.Op {
-		case plan.OpWrite:
-			line += "/" + s.File + " " + strings.TrimSpace(s.Key+" "+s.New)
-		case plan.OpMove:
-			line += " " + s.Comm
-		case plan.OpOOMScore:
-			line = string(s.Op) + " " + s.Comm + " " + s.New
+		line := s.Dir().String()
+		switch f, is := cgroup.FileOf(s.Target); {
+		case is:
+			line += "/" + f.Name + " " + strings.TrimSpace(f.Key+" "+s.New)
+		case s.Moves():
+			line += " " + s.Name
+		case s.Kind == procfs.KindScore:
+			line = s.Name + " " + s.New
+		case s.Kind != cgroup.KindDir:
+			line = s.Addr
 		}
-		lines = append(lines, line)
+		lines = append(lines, flat.Op(s.Change)+" "+line)
 	}
 	return lines
 }
@@ -180,7 +183,8 @@ func TestChildAboveItsParent(t *testing.T) {
 	in := input(cpuOnly(), group("a", settings("group", "cpu.limit", policy.Cores(1e6))),
 		group("a/x", settings("group", "cpu.limit", policy.Cores(2e6))))
 	p := Make(in)
-	if slices.ContainsFunc(p.Steps, func(s plan.Step) bool { return s.Group == "a/x" && s.File == desired.FileQuota }) {
+	if slices.ContainsFunc(p.Steps,
+		func(s plan.Step) bool { return s.Group == "a/x" && s.File().Name == desired.FileQuota }) {
 		t.Error("a quota above the parent's is written; the kernel refuses it")
 	}
 	wantNote(t, p, plan.Note{Group: "a/x", Key: "cpu.limit",
@@ -261,8 +265,8 @@ func TestRealtimeBudgets(t *testing.T) {
 		group("b/x", rt(200)))
 	got := map[string]string{}
 	for _, w := range Make(in).Want {
-		if w.File == desired.FileRTRuntime {
-			got[w.Dir.Path] = w.Value
+		if w.File().Name == desired.FileRTRuntime {
+			got[w.File().Dir.Path] = w.Value
 		}
 	}
 	want := map[string]string{

@@ -35,8 +35,8 @@ func TestProtection(t *testing.T) {
 			got := map[string]int64{}
 			for _, w := range Make(input(factsWith(v2("memory")), c.groups...)).Want {
 				n, err := strconv.ParseInt(w.Value, 10, 64)
-				if w.File == "memory.low" && err == nil {
-					got[w.Dir.Path[len("/bulkhead"):]] = n >> 20
+				if w.File().Name == "memory.low" && err == nil {
+					got[w.File().Dir.Path[len("/bulkhead"):]] = n >> 20
 				}
 			}
 			if !maps.Equal(got, c.want) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/procfs"
@@ -201,8 +202,7 @@ func (r *releaser) lifted(dir cgroup.Dir, row *knob.Row) []knob.Change {
 	}
 	var changes []knob.Change
 	for _, on := range r.Present(dir, row) {
-		v := desired.Value{Row: row, File: row.Name(on), On: on}
-		if now := r.Now(dir, v); !row.Same(to, now) && !(desired.IsWide(row) && now == "") {
+		if now := r.Now(dir, desired.ValueAt(row, on)); !row.Same(to, now) && !(desired.IsWide(row) && now == "") {
 			changes = append(changes, knob.Change{Row: row, On: on, From: now, To: to})
 		}
 	}
@@ -247,18 +247,12 @@ func (r *releaser) leaveUnits() {
 		return
 	}
 	r.revertUnits(func(_ string, k layout.Kept) bool { return r.In.Releases(k.Group) }, whyReleased)
-	units := make([]string, 0, len(r.In.Systemd.Adopted))
-	for unit, slice := range r.In.Systemd.Adopted {
+	for _, unit := range slices.Sorted(maps.Keys(r.In.Systemd.Adopted)) {
+		slice := r.In.Systemd.Adopted[unit]
 		group, ours := r.Desired.Layout.Names.GroupOfUnit(slice)
 		if ours && r.In.Releases(group) || !ours && r.In.Releases(layout.RootGroup) {
-			units = append(units, unit)
+			r.dropIn(unit, group, slice, "", whyReleased)
 		}
-	}
-	slices.Sort(units)
-	for _, unit := range units {
-		slice := r.In.Systemd.Adopted[unit]
-		group, _ := r.Desired.Layout.Names.GroupOfUnit(slice)
-		r.dropIn(unit, group, slice, "", whyReleased)
 	}
 	r.liftUnits()
 }
@@ -283,8 +277,7 @@ func (r *releaser) liftUnits() {
 					if byProperty && !(row.PerDevice && r.Desired.MovesDown(on)) {
 						continue
 					}
-					v := desired.Value{Row: row, File: row.Name(on), On: on}
-					if now := r.Now(dir, v); !row.Same(row.Default, now) {
+					if now := r.Now(dir, desired.ValueAt(row, on)); !row.Same(row.Default, now) {
 						changes = append(changes, knob.Change{Row: row, On: on, From: now, To: row.Default})
 					}
 				}
@@ -341,12 +334,13 @@ func (r *releaser) giveScoresBack() {
 		if known && now == original {
 			continue
 		}
-		step := plan.Step{Op: plan.OpOOMScore, Group: group, PID: proc.ID, Comm: proc.Comm, New: strconv.Itoa(original),
-			Reason: whyReleased}
+		from := ""
 		if known {
-			step.Old, step.Undo = strconv.Itoa(now), strconv.Itoa(now)
+			from = strconv.Itoa(now)
 		}
-		r.out.Steps = append(r.out.Steps, step)
+		r.out.Steps = append(r.out.Steps, plan.Step{
+			Change: change.Of(proc.ID.ScoreTarget(), from, strconv.Itoa(original)), Group: group, Name: proc.Comm,
+			Reason: whyReleased})
 	}
 }
 
@@ -367,11 +361,7 @@ func (r *releaser) giveControllersBack() {
 	if !r.In.Releases(layout.RootGroup) {
 		return
 	}
-	var dirs []cgroup.Dir
-	for dir := range r.Observed.Originals.Subtree {
-		dirs = append(dirs, dir)
-	}
-	slices.SortFunc(dirs, layout.CompareDirs)
+	dirs := slices.SortedFunc(maps.Keys(r.Observed.Originals.Subtree), layout.CompareDirs)
 	for _, dir := range slices.Backward(dirs) {
 		var drop []string
 		for _, c := range host.V1Names(r.Observed.Originals.Subtree[dir]) {

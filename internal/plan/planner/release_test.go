@@ -82,8 +82,8 @@ func TestReleaseTellsOfForeignGroups(t *testing.T) {
 	in.Release = []string{layout.RootGroup}
 	p := Make(in)
 	for _, s := range p.Steps {
-		if s.Op == plan.OpRemoveDir && s.Dir.Path != "/bulkhead/a/db" && s.Dir.Path != "/bulkhead/a/x/db" {
-			t.Errorf("removes %s", s.Dir)
+		if s.Removes() && s.Dir().Path != "/bulkhead/a/db" && s.Dir().Path != "/bulkhead/a/x/db" {
+			t.Errorf("removes %s", s.Dir())
 		}
 	}
 	if len(p.Notes) != 1 || !strings.Contains(p.Notes[0].Text,

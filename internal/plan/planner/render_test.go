@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
@@ -125,9 +126,9 @@ func TestRenderNothing(t *testing.T) {
 
 // Without facts a plan can still be printed, with a path of the caller's.
 func TestRenderOptions(t *testing.T) {
-	p := plan.Plan{Steps: []plan.Step{{Op: plan.OpWrite, Group: layout.RootGroup,
-		Dir:  cgroup.Dir{Hierarchy: "cpu", Path: "/dbs"},
-		File: "cpu.shares", Old: "1024", New: "2048", Undo: "1024", Reason: "why"}}}
+	shares := cgroup.Dir{Hierarchy: "cpu", Path: "/dbs"}.File("cpu.shares").Target()
+	p := plan.Plan{Steps: []plan.Step{{Change: change.Of(shares, "1024", "2048"), Group: layout.RootGroup,
+		Reason: "why"}}}
 	text := plan.Render(p, plan.RenderOptions{Root: "dbs",
 		Path: func(d cgroup.Dir) string { return "/mnt/" + d.Hierarchy + d.Path }})
 	for _, want := range []string{"dbs (the root group)", "/mnt/cpu/dbs/cpu.shares", "1024 -> 2048",

@@ -2,7 +2,9 @@ package planner
 
 import (
 	"fmt"
+	"strconv"
 
+	"bulkhead/internal/change"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/layout"
@@ -69,7 +71,7 @@ func (m *members) score(proc *procfs.Process, group string, from, to int, why st
 		return
 	}
 	m.out.Steps = append(m.out.Steps, plan.Step{
-		Op: plan.OpOOMScore, Group: group, PID: proc.ID, Comm: proc.Comm,
-		Old: fmt.Sprint(from), New: fmt.Sprint(to), Undo: fmt.Sprint(from), Reason: why, Setting: policy.KeyOOMScoreAdj,
+		Change: change.Of(proc.ID.ScoreTarget(), strconv.Itoa(from), strconv.Itoa(to)), Group: group, Name: proc.Comm,
+		Reason: why, Setting: policy.KeyOOMScoreAdj,
 	})
 }

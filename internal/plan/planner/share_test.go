@@ -226,7 +226,7 @@ func TestReserveBelowARootGroup(t *testing.T) {
 				"a quota over all")
 		})
 		wanted := slices.ContainsFunc(p.Want, func(w plan.Wanted) bool {
-			return w.Dir.Path == "/r" && w.File == "cpu.cfs_quota_us"
+			return w.File().Dir.Path == "/r" && w.File().Name == "cpu.cfs_quota_us"
 		})
 		if said != test.quota || wanted != test.quota {
 			t.Errorf("%s: a quota is wanted: %v, and said: %v; want %v", name, wanted, said, test.quota)

@@ -139,9 +139,9 @@ func (s *sim) run(t *rapid.T, p plan.Plan) {
 // check holds the host against the plan: values, directories, membership, and that nothing is left to do.
 func (s *sim) check(t *rapid.T, w wish, p plan.Plan, processes []procfs.ID) {
 	for _, want := range p.Want {
-		got, err := s.kernel.Read(cgroup.File{Dir: want.Dir, Name: want.File, Key: want.Key})
+		got, err := s.kernel.Read(want.File())
 		if err != nil || !want.Row.Same(want.Value, got) {
-			t.Fatalf("%s/%s %s holds %q, %v; want %q", want.Dir, want.File, want.Key, got, err, want.Value)
+			t.Fatalf("%s holds %q, %v; want %q", want.Target, got, err, want.Value)
 		}
 	}
 	l := layout.New(s.facts, layout.Names{Root: w.host.Root}, layout.NewForest(s.facts, w.host, w.groups), nil)
@@ -320,7 +320,7 @@ func (s *sim) drift(t *rapid.T, p plan.Plan, processes []procfs.ID) {
 			_ = s.kernel.Move(dir, rapid.SampledFrom(processes).Draw(t, "whom"))
 		case how == 1 && len(p.Want) > 0:
 			w := rapid.SampledFrom(p.Want).Draw(t, "what")
-			_ = s.kernel.Write(cgroup.File{Dir: dir, Name: w.File, Key: w.Key}, w.Value)
+			_ = s.kernel.Write(cgroup.File{Dir: dir, Name: w.File().Name, Key: w.File().Key}, w.Value)
 		default:
 			if dir.Hierarchy != "cpuset" { // a fresh cpuset is no state that an undo could give back
 				_ = s.kernel.Make(dir.Child("theirs"))

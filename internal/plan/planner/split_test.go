@@ -24,8 +24,8 @@ func TestFlatBudget(t *testing.T) {
 	p := Make(in)
 	got := map[string]string{}
 	for _, w := range p.Want {
-		if strings.HasSuffix(w.File, "read_bps_device") {
-			got[w.Dir.Path] = w.Value
+		if strings.HasSuffix(w.File().Name, "read_bps_device") {
+			got[w.File().Dir.Path] = w.Value
 		}
 	}
 	// a: 100 = own 35, where a/z sits too, + x 30 + y 35; y: 35 = own 17.5 + p 17.5, for p asks for more.
@@ -46,7 +46,8 @@ func TestFlatBudget(t *testing.T) {
 
 	in.Facts = unifiedHost()
 	for _, w := range Make(in).Want {
-		if w.File == "io.max" && w.Dir.Path == "/bulkhead/a" && !strings.HasPrefix(w.Value, "rbps=100000000 ") {
+		if f := w.File(); f.Name == "io.max" && f.Path == "/bulkhead/a" &&
+			!strings.HasPrefix(w.Value, "rbps=100000000 ") {
 			t.Errorf("on v2, where io.max descends, a gets %q", w.Value)
 		}
 	}
@@ -66,7 +67,7 @@ func TestFlatBudgetNeverExceeded(t *testing.T) {
 			}
 		}
 		for _, want := range Make(in).Want {
-			if want.Setting.Key == key && want.Key == device {
+			if want.Setting.Key == key && want.File().Key == device {
 				for g := want.Group; g != layout.RootGroup; g = layout.ParentGroup(g) {
 					sums[g] += desired.Number(want.Value)
 				}

@@ -24,11 +24,13 @@ import (
 // keepUnits puts before the writes from step first on what records the units that they change.
 func (u *units) keepUnits(first int) {
 	var keep []plan.Step
+	keeps := func(unit string) bool {
+		return slices.ContainsFunc(keep, func(k plan.Step) bool { return k.Addr == unit })
+	}
 	for _, s := range u.out.Steps[first:] {
-		if unit := u.Desired.Layout.Unit(s.Dir); s.Op == plan.OpWrite && unit != "" && u.Desired.Layout.Theirs(s.Dir) &&
-			!slices.ContainsFunc(keep, func(k plan.Step) bool { return k.Unit == unit }) {
-			keep = append(keep, plan.Step{Op: plan.OpKeep, Group: s.Group, Unit: unit, Dir: s.Dir,
-				Target: overrides(unit),
+		dir := s.File().Dir
+		if unit := u.Desired.Layout.Unit(dir); unit != "" && u.Desired.Layout.Theirs(dir) && !keeps(unit) {
+			keep = append(keep, plan.Step{Change: change.Change{Target: overrides(unit)}, Group: s.Group,
 				Reason: "what systemd was told of it before, for the way back"})
 		}
 	}
@@ -36,10 +38,8 @@ func (u *units) keepUnits(first int) {
 	for _, dir := range u.Desired.Layout.Dirs() {
 		g := u.Desired.Layout.Governed[dir]
 		k, known := u.In.Systemd.KeptOf(g.Unit)
-		if known && (k.Group != g.Group || k.Dir != dir.Path) &&
-			!slices.ContainsFunc(keep, func(s plan.Step) bool { return s.Unit == g.Unit }) {
-			keep = append(keep, plan.Step{Op: plan.OpKeep, Group: g.Group, Unit: g.Unit, Dir: dir,
-				Target: overrides(g.Unit),
+		if known && (k.Group != g.Group || k.Dir != dir.Path) && !keeps(g.Unit) {
+			keep = append(keep, plan.Step{Change: change.Change{Target: overrides(g.Unit)}, Group: g.Group,
 				Reason: "it carries the limits of this group now"})
 		}
 	}
@@ -52,10 +52,7 @@ func (u *units) wakeKeeper(dir cgroup.Dir) {
 	if dir.Hierarchy != u.Tracker() || !u.Desired.Layout.Names.IsKeeperUnit(unit) || u.In.Systemd.Keepers[dir.Path] {
 		return
 	}
-	u.out.Steps = append(u.out.Steps, plan.Step{Op: plan.OpMakeDir, Group: u.Desired.Layout.Owner[dir], Dir: dir,
-		Unit:   unit,
-		Undo:   string(plan.OpRemoveDir),
-		Reason: "the process that keeps the directory has ended"})
+	u.out.Steps = append(u.out.Steps, u.making(dir, "the process that keeps the directory has ended"))
 }
 
 // dropSettings gives units that a group claims back what they had before of those settings that the group asks for no
@@ -81,9 +78,8 @@ func (u *units) dropSettings() {
 				}
 			}
 			for _, v := range u.Desired.Values[dir] {
-				s := plan.Step{Dir: dir, File: v.File, Key: v.Key, New: v.Text}
-				u.setUnit(&s, v.Row)
-				for _, a := range s.Set {
+				_, set := u.properties(dir, v.Row, v.Key, v.Text)
+				for _, a := range set {
 					if row, ok := systemd.RowOf(a.Name); ok {
 						asked[row.Setting] = true
 					}
@@ -97,10 +93,7 @@ func (u *units) dropSettings() {
 			continue
 		}
 		u.backToOwnMemory(unit, k, extra)
-		u.out.Steps = append(u.out.Steps, plan.Step{Op: plan.OpRevert, Group: k.Group, Unit: unit,
-			Target: overrides(unit), New: unitfiles.HeldFiles{Settings: extra, Files: k.Overrides}.String(),
-			Dir:    cgroup.Dir{Hierarchy: u.Tracker(), Path: k.Dir},
-			Reason: strings.Join(extra, ", ") + " is no longer asked for"})
+		u.revert(unit, k, extra, strings.Join(extra, ", ")+" is no longer asked for")
 	}
 }
 
@@ -126,17 +119,9 @@ func (u *units) adopt() {
 			want[unit] = slice
 		}
 	}
-	units := make([]string, 0, len(want)+len(u.In.Systemd.Adopted))
-	for unit := range want {
-		units = append(units, unit)
-	}
-	for unit := range u.In.Systemd.Adopted {
-		if want[unit] == "" {
-			units = append(units, unit)
-		}
-	}
+	units := slices.AppendSeq(slices.Collect(maps.Keys(want)), maps.Keys(u.In.Systemd.Adopted))
 	slices.Sort(units)
-	for _, unit := range units {
+	for _, unit := range slices.Compact(units) {
 		now := u.In.Systemd.Adopted[unit]
 		if now == want[unit] {
 			continue
@@ -150,9 +135,9 @@ func (u *units) adopt() {
 }
 
 func (u *units) dropIn(unit, group, from, to, reason string) {
-	u.out.Steps = append(u.out.Steps, plan.Step{Op: plan.OpDropIn, Group: group, Unit: unit,
-		Target: change.Target{Kind: unitfiles.KindDropIn, Addr: unit}, Old: sliceLine(from), New: sliceLine(to),
-		Undo: sliceLine(from), Reason: reason})
+	of := change.Target{Kind: unitfiles.KindDropIn, Addr: unit}
+	u.out.Steps = append(u.out.Steps, plan.Step{Change: change.Of(of, sliceLine(from), sliceLine(to)), Group: group,
+		Reason: reason})
 }
 
 func overrides(unit string) change.Target {
@@ -195,31 +180,31 @@ func (u *units) revertUnits(which func(unit string, k layout.Kept) bool, reason 
 	if u.In.Systemd == nil {
 		return
 	}
-	units := make([]string, 0, len(u.In.Systemd.Kept))
-	for unit, k := range u.In.Systemd.Kept {
-		if which(unit, k) {
-			units = append(units, unit)
-		}
-	}
-	slices.Sort(units)
-	for _, unit := range units {
+	for _, unit := range slices.Sorted(maps.Keys(u.In.Systemd.Kept)) {
 		k := u.In.Systemd.Kept[unit]
+		if !which(unit, k) {
+			continue
+		}
 		settings := u.holdOwnMemory(unit, k)
 		if len(settings) == 0 && len(k.Ours) > 0 {
 			continue
 		}
-		u.out.Steps = append(u.out.Steps, plan.Step{Op: plan.OpRevert, Group: k.Group, Unit: unit,
-			Target: overrides(unit), New: unitfiles.HeldFiles{Settings: settings, Files: k.Overrides}.String(),
-			Reason: reason})
+		u.revert(unit, k, settings, reason)
 	}
+}
+
+// revert has systemd forget what bulkhead set of a unit: these settings, or all where none is named.
+func (u *units) revert(unit string, k layout.Kept, settings []string, reason string) {
+	was := unitfiles.HeldFiles{Settings: settings, Files: k.Overrides}
+	u.out.Steps = append(u.out.Steps, plan.Step{Change: change.Of(overrides(unit), "", was.String()), Group: k.Group,
+		Reason: reason})
 }
 
 const settingMemoryMax = "MemoryMax"
 
 // ownMemory gives the memory limit of a unit's own files as a change of what is in force, when it is below that and
 // below what is in use.
-func (u *units) ownMemory(unit string, k layout.Kept, settings []string) (dir cgroup.Dir, c knob.Change,
-	lowers bool) {
+func (u *units) ownMemory(unit string, k layout.Kept, settings []string) (dir cgroup.Dir, c knob.Change, lowers bool) {
 	own, has := u.In.Systemd.Own[unit]
 	if !has || !slices.Contains(settings, settingMemoryMax) {
 		return dir, c, false
@@ -293,9 +278,8 @@ func (u *units) noteLater() {
 			continue
 		}
 		for _, v := range u.Desired.Values[dir] {
-			s := plan.Step{Dir: dir, File: v.File, Key: v.Key, New: v.Text}
-			u.setUnit(&s, v.Row)
-			for _, a := range s.Set {
+			_, set := u.properties(dir, v.Row, v.Key, v.Text)
+			for _, a := range set {
 				row, known := systemd.RowOf(a.Name)
 				for _, l := range later {
 					if text := unit + l.Setting + l.File; known && l.Setting == row.Setting && !told[text] {
@@ -340,5 +324,5 @@ func newPlanner(in *plan.Input) *planner {
 	m.knowProcesses()
 	m.knowResidents()
 	return &planner{units: &units{&writer{members: m, dropped: map[cgroup.Dir][]string{},
-		written: map[cgroup.File]string{}}}}
+		written: map[change.Target]string{}}}}
 }

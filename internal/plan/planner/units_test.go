@@ -137,15 +137,17 @@ func TestFirstPlanUnderSystemd(t *testing.T) {
 	wantSteps(t, p,
 		"mkdir unified:/bulkhead.slice", "mkdir "+slice, "mkdir "+slice+"/bulkhead-a.service",
 		"mkdir "+slice+"/bulkhead-a.service/members",
-		"keep unified:/system.slice/mariadb.service",
+		"keep mariadb.service",
 		"write unified:/system.slice/mariadb.service/memory.max 1073741824", "write "+slice+"/memory.max 1073741824",
 		"move "+slice+"/bulkhead-a.service/members backup")
 	units := map[string]string{}
 	for _, s := range p.Steps {
-		if s.Op == plan.OpWrite {
+		if s.Kind == cgroup.KindFile {
 			var set []string
-			for _, a := range append(slices.Clone(s.Set), s.Unset...) {
-				set = append(set, a.String())
+			for _, value := range []string{s.Do, s.Undo} {
+				for _, a := range must(systemd.Assignments(value)) {
+					set = append(set, a.String())
+				}
 			}
 			units[s.Unit] = strings.Join(set, " ")
 		}
@@ -189,8 +191,8 @@ func TestFromUnit(t *testing.T) {
 			var moved []string
 			p := Make(in)
 			for _, s := range p.Steps {
-				if s.Op == plan.OpMove {
-					moved = append(moved, s.Comm)
+				if s.Moves() {
+					moved = append(moved, s.Name)
 				}
 			}
 			if !slices.Equal(moved, test.moved) {
@@ -233,7 +235,7 @@ func TestAdopt(t *testing.T) {
 	} {
 		got := "-"
 		for _, s := range test.plan.Steps {
-			if s.Op == plan.OpDropIn {
+			if s.Kind == unitfiles.KindDropIn {
 				got = s.New
 			}
 		}
@@ -255,7 +257,7 @@ func TestUnitThatStartsKeepsItsLimits(t *testing.T) {
 	in.Systemd.Kept = map[string]layout.Kept{unit: {Group: "mysql3306", Dir: "/system.slice/" + unit,
 		Ours: []string{"MemoryMax"}}}
 	in.Systemd.Adopted = map[string]string{unit: "bulkhead-mysql3306.slice"}
-	wantSteps(t, Make(in), "drop-in :", "revert :")
+	wantSteps(t, Make(in), "drop-in mariadb.service", "revert mariadb.service")
 	in.Systemd.Between = map[string]bool{unit: true}
 	wantSteps(t, Make(in))
 }
@@ -273,7 +275,7 @@ func TestGroupOfAUnitThatIsRestarted(t *testing.T) {
 		Ours: []string{"TasksMax"}}}
 	removes := func() bool {
 		return slices.ContainsFunc(Make(in).Steps,
-			func(s plan.Step) bool { return s.Op == plan.OpRemoveDir && s.Group == "mysql3306" })
+			func(s plan.Step) bool { return s.Removes() && s.Group == "mysql3306" })
 	}
 	if !removes() {
 		t.Error("the directories of a group that is gone stay")
@@ -294,8 +296,8 @@ func TestUnitInItsSliceCarriesTheLimitsToo(t *testing.T) {
 			answers(&in, 252)
 			written := map[string]bool{}
 			for _, s := range Make(in).Steps {
-				if s.Op == plan.OpWrite && s.Dir.Path == dir && s.Unit == "db.service" {
-					written[strings.Split(s.File, ".")[0]] = true
+				if s.File().Dir.Path == dir && s.Unit == "db.service" {
+					written[strings.Split(s.File().Name, ".")[0]] = true
 				}
 			}
 			if !maps.Equal(written, map[string]bool{"cpu": true, "memory": true, "pids": true}) {
@@ -320,10 +322,10 @@ func TestUnitInAnAdministratorsSliceIsHeldByThat(t *testing.T) {
 			answers(&in, 252)
 			slice := 0
 			for _, s := range Make(in).Steps {
-				if s.Op == plan.OpWrite && s.Dir.Path == dir {
-					t.Errorf("%s %s is written", s.Dir, s.File)
+				if f := s.File(); f.Path == dir {
+					t.Errorf("%s is written", f)
 				}
-				if s.Op == plan.OpWrite && s.Unit == g.Slice {
+				if s.Kind == cgroup.KindFile && s.Unit == g.Slice {
 					slice++
 				}
 			}
@@ -355,7 +357,7 @@ func TestUnitThatChangesItsGroup(t *testing.T) {
 	answers(&in, 252)
 	inPlaceUnderSystemd(&in)
 	in.Systemd.Kept = map[string]layout.Kept{"mariadb.service": {Group: "old", Dir: "/system.slice/mariadb.service"}}
-	wantSteps(t, Make(in), "keep unified:/system.slice/mariadb.service")
+	wantSteps(t, Make(in), "keep mariadb.service")
 	in.Systemd.Kept = map[string]layout.Kept{"mariadb.service": {Group: "new", Dir: "/system.slice/mariadb.service"}}
 	wantSteps(t, Make(in))
 }
@@ -401,15 +403,15 @@ func TestSliceOfAnAdministratorStays(t *testing.T) {
 	gone := in
 	gone.Classified = groupsOf()
 	wantSteps(t, Make(gone), home, "rmdir "+slice+"/bulkhead-h.service/members", "rmdir "+slice+"/bulkhead-h.service",
-		"rmdir unified:/bulkhead.slice", "revert :")
+		"rmdir unified:/bulkhead.slice", "revert scylla-helper.slice")
 	in.Release = []string{""}
 	p := Make(in)
 	for _, s := range p.Steps {
-		if s.Unit == "scylla-helper.slice" && s.Op != plan.OpRevert {
+		if s.Unit == "scylla-helper.slice" {
 			t.Errorf("a step on the slice: %+v", s)
 		}
 	}
-	if got := brief(p); !slices.Contains(got, home) || !slices.Contains(got, "revert :") ||
+	if got := brief(p); !slices.Contains(got, home) || !slices.Contains(got, "revert scylla-helper.slice") ||
 		!slices.Contains(got, "rmdir "+slice+"/bulkhead-h.service") {
 		t.Errorf("%q", got)
 	}
@@ -425,7 +427,7 @@ func TestSettingsThatAreAskedNoMore(t *testing.T) {
 	in.Systemd.Kept = map[string]layout.Kept{"mariadb.service": {Group: "a", Dir: "/system.slice/mariadb.service"}}
 	in.Systemd.Set = map[string][]string{"mariadb.service": {"MemoryMax", "TasksMax"}}
 	p := Make(in)
-	wantSteps(t, p, "revert unified:/system.slice/mariadb.service")
+	wantSteps(t, p, "revert mariadb.service")
 	if got := must(unitfiles.Held(p.Steps[0].New)).Settings; !slices.Equal(got, []string{"TasksMax"}) {
 		t.Errorf("reverts %v", got)
 	}
@@ -467,7 +469,7 @@ func TestReleaseUnderSystemd(t *testing.T) {
 	const slice = "unified:/bulkhead.slice/bulkhead-a.slice"
 	wantSteps(t, p,
 		"write "+slice+"/memory.max max",
-		"revert :", "drop-in :",
+		"revert mariadb.service", "drop-in mariadb.service",
 		"move unified:/ backup",
 		"write unified:/bulkhead.slice/cpu.weight 100",
 		"rmdir "+slice+"/bulkhead-a.service/members", "rmdir "+slice+"/bulkhead-a.service")

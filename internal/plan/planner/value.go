@@ -7,12 +7,14 @@ import (
 	"strings"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/current"
 	"bulkhead/internal/plan/desired"
 	"bulkhead/internal/plan/network"
+	"bulkhead/internal/systemd"
 )
 
 // writeValues brings every knob file to its value.
@@ -105,10 +107,7 @@ func (w *writer) changes(dir cgroup.Dir) []knob.Change {
 			continue // not known, or the file goes away with its controller
 		}
 		for _, on := range w.Present(dir, row) {
-			v := desired.Value{Row: row, File: row.Name(on), On: on}
-			if row.PerDevice {
-				v.Key = on
-			}
+			v := desired.ValueAt(row, on)
 			if w.Asked(dir, v) || w.Leaves(dir, row) {
 				continue
 			}
@@ -130,7 +129,7 @@ func (w *writer) liftByFile(dir cgroup.Dir) []knob.Change {
 	var changes []knob.Change
 	for _, row := range w.Desired.Rows[dir.Hierarchy] {
 		for _, on := range row.Devices(w.Observed.Dirs[dir][row.File]) {
-			v := desired.Value{Row: row, File: row.File, Key: on, On: on}
+			v := desired.ValueAt(row, on)
 			if now := w.Now(dir, v); w.Desired.MovesDown(on) && !w.Asked(dir, v) && !w.Leaves(dir, row) &&
 				!row.Same(row.Default, now) {
 				changes = append(changes, knob.Change{Row: row, On: on, From: now, To: row.Default})
@@ -208,7 +207,7 @@ func (w *writer) write(dir cgroup.Dir, c knob.Change) {
 // addWrite adds a write to the plan and remembers what the file holds from then on.
 func (w *writer) addWrite(step plan.Step) {
 	w.out.Steps = append(w.out.Steps, step)
-	w.written[cgroup.File{Dir: step.Dir, Name: step.File, Key: step.Key}] = step.New
+	w.written[step.Target] = step.New
 }
 
 // restoresAll gives what a directory that is removed at this point of the plan held: its values, and on v2
@@ -230,11 +229,8 @@ func (w *writer) restores(dir cgroup.Dir, pick func(*knob.Row) bool) []plan.Rest
 			continue
 		}
 		for _, on := range w.Present(dir, row) {
-			v := desired.Value{Row: row, File: row.Name(on), On: on}
-			if row.PerDevice {
-				v.Key = on
-			}
-			text, written := w.written[cgroup.File{Dir: dir, Name: v.File, Key: v.Key}]
+			v := desired.ValueAt(row, on)
+			text, written := w.written[v.Target(dir)]
 			if !written {
 				text = w.Now(dir, v)
 			}
@@ -247,11 +243,7 @@ func (w *writer) restores(dir cgroup.Dir, pick func(*knob.Row) bool) []plan.Rest
 	}
 	var writes []plan.Restore
 	for _, c := range knob.Sequence(changes) {
-		f := dir.File(c.Row.Name(c.On))
-		if c.Row.PerDevice {
-			f.Key = c.On
-		}
-		writes = append(writes, plan.Restore{File: f, Value: c.To})
+		writes = append(writes, plan.Restore{File: desired.ValueAt(c.Row, c.On).In(dir), Value: c.To})
 	}
 	return writes
 }
@@ -263,11 +255,8 @@ const finalWide = "the kernel takes no empty list back while processes are insid
 // writeStep describes one write with its reason.
 func (w *writer) writeStep(dir cgroup.Dir, row *knob.Row, on, from, to string) plan.Step {
 	step := plan.Step{
-		Op: plan.OpWrite, Group: w.GroupOf(dir), Dir: dir, File: row.Name(on), New: to,
-		Old: from, Undo: from, Setting: row.Keys[0], Final: network.FinalClass(w.In.Facts, row, to),
-	}
-	if row.PerDevice {
-		step.Key = on
+		Change: change.Of(desired.ValueAt(row, on).Target(dir), from, to), Group: w.GroupOf(dir), Setting: row.Keys[0],
+		Final: network.FinalClass(w.In.Facts, row, to),
 	}
 	if from == current.NotKnown {
 		step.Old, step.Undo = "", ""
@@ -303,49 +292,45 @@ func (w *writer) writeStep(dir cgroup.Dir, row *knob.Row, on, from, to string) p
 	default:
 		step.Reason = fmt.Sprintf("%s is no longer asked for", row.Keys[0])
 	}
-	w.setUnit(&step, row)
-	return step
-}
-
-func mapped(names []string, f func(string) string) []string {
-	all := make([]string, len(names))
-	for i, name := range names {
-		all[i] = f(name)
+	if unit, set := w.properties(dir, row, step.File().Key, to); len(set) > 0 {
+		step.Unit, step.Do, step.Undo = unit, systemd.Assigned(set), systemd.Assigned(unset(w, dir, row))
 	}
-	return all
+	return step
 }
 
 // writer plans writes to files of directories, and with them what only counts beside them.
 type writer struct {
 	*members
-	dropped map[cgroup.Dir][]string // controllers that steps so far take away from the children
-	written map[cgroup.File]string  // what the writes so far have put there
+	dropped map[cgroup.Dir][]string  // controllers that steps so far take away from the children
+	written map[change.Target]string // what the writes so far have put there
 }
 
 // subtreeWords is a write to cgroup.subtree_control: "+cpu -io".
 func subtreeWords(add, remove []string) string {
-	var words []string
-	for _, c := range add {
-		words = append(words, "+"+host.V2Name(c))
-	}
-	for _, c := range remove {
-		words = append(words, "-"+host.V2Name(c))
-	}
-	return strings.Join(words, " ")
+	return strings.Join(append(signed("+", add), signed("-", remove)...), " ")
 }
 
-// setUnit makes a write one through the properties of the directory's unit, where systemd knows them.
-func (w *writer) setUnit(step *plan.Step, row *knob.Row) {
-	u, ok := w.Desired.Layout.KnobUnit(step.Dir)
-	if !ok || step.File == desired.FileSubtree || row.PerDevice && w.Desired.MovesDown(step.Key) {
-		return
+// signed are controllers as the files of cgroup2 name them, with a sign before each.
+func signed(sign string, controllers []string) []string {
+	words := make([]string, len(controllers))
+	for i, c := range controllers {
+		words[i] = sign + host.V2Name(c)
 	}
-	devices, kept := w.told(step.Dir, row)
-	want := func(file, device string) string {
-		if file == step.File && device == step.Key {
-			return step.New
+	return words
+}
+
+// properties are those of its unit by which a value of a directory is set; none where it is written to the file.
+func (w *writer) properties(dir cgroup.Dir, row *knob.Row, key, to string) (unit string, set []systemd.Assignment) {
+	u, ok := w.Desired.Layout.KnobUnit(dir)
+	if !ok || row.PerDevice && w.Desired.MovesDown(key) {
+		return "", nil
+	}
+	devices, kept := w.told(dir, row)
+	set, _ = row.Properties(u, devices, func(file, device string) string {
+		if file == row.File && device == key {
+			return to
 		}
-		for _, v := range w.Desired.Values[step.Dir] {
+		for _, v := range w.Desired.Values[dir] {
 			if v.File == file && v.Key == device {
 				return v.Text
 			}
@@ -353,28 +338,30 @@ func (w *writer) setUnit(step *plan.Step, row *knob.Row) {
 		if file == row.File && device != "" {
 			return row.Line(kept, device) // left as it is
 		}
-		return w.Fallback(step.Dir, file)
+		return w.Fallback(dir, file)
+	})
+	return u.Name, set
+}
+
+// unset are the properties that give a directory back what it has now; none for a new one, which goes with its unit.
+func unset(w *writer, dir cgroup.Dir, row *knob.Row) []systemd.Assignment {
+	u, _ := w.Desired.Layout.KnobUnit(dir)
+	if w.IsNew[dir] {
+		return nil
 	}
-	set, ok := row.Properties(u, devices, want)
-	if !ok {
-		return
-	}
-	step.Unit, step.Set = u.Name, set
-	if w.IsNew[step.Dir] {
-		return
-	}
-	observed := w.Observed.Dirs[step.Dir]
-	step.Unset, _ = row.Properties(u, slices.DeleteFunc(row.Devices(observed[row.File]), w.Desired.MovesDown),
+	observed := w.Observed.Dirs[dir]
+	set, _ := row.Properties(u, slices.DeleteFunc(row.Devices(observed[row.File]), w.Desired.MovesDown),
 		func(file, device string) string {
 			text, ok := observed[file]
 			switch {
 			case !ok:
-				return w.Fallback(step.Dir, file)
+				return w.Fallback(dir, file)
 			case device != "":
 				return row.Line(text, device)
 			}
 			return text
 		})
+	return set
 }
 
 // told lists the devices for which systemd is told of a row of a unit's directory, and gives what the file holds now:

@@ -86,6 +86,10 @@ func (h HeldFiles) String() string {
 	return string(text)
 }
 
+// Keeps says whether a change of KindOverrides changes nothing: it has what systemd was told so far recorded, which its
+// undo gives back.
+func Keeps(c change.Change) bool { return c.Kind == KindOverrides && c.New == c.Old }
+
 // Held is the inverse of HeldFiles.String.
 func Held(value string) (h HeldFiles, err error) {
 	if value == "" {
