@@ -5,6 +5,7 @@ import (
 	"io"
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -79,12 +80,13 @@ func readFiles(in io.Reader, paths []string, wanted func(string) bool) ([]policy
 	return append(sources, files...), err
 }
 
-// conf picks the files of a directory such as /etc/cgconfig.d.
+// conf picks the files of a directory such as /etc/cgconfig.d. As libcgroup it takes none from directories below.
 func conf(name string) bool { return path.Ext(name) == ".conf" }
 
-// unitFile picks the files of a directory such as /etc/systemd/system that say something of slices and services.
+// unitFile picks the files of a directory such as /etc/systemd/system that say something of slices and services, and of
+// the directories in it, which hold drop-ins.
 func unitFile(name string) bool {
-	return slices.Contains([]string{".slice", ".service", ".conf"}, path.Ext(name))
+	return strings.HasSuffix(name, "/") || slices.Contains([]string{".slice", ".service", ".conf"}, path.Ext(name))
 }
 
 func importCgconfigCmd(s *session) *cobra.Command {

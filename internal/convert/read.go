@@ -13,10 +13,10 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// Read reads files. A directory stands for the files in it that wanted picks by name, and for those in directories
-// below it, in the order of their names; nil picks all. The error is policy.Problems: every file that cannot be read.
+// Read reads files. A directory stands for the files in it that wanted picks by name, and for those in the directories
+// below it that it picks by their name with a / behind, in the order of their names; nil picks all. The error is policy.Problems: every file that cannot be read.
 func Read(paths []string, wanted func(name string) bool) ([]policy.Source, error) {
-	r := reader{wanted: wanted}
+	r := reader{wanted: wanted, seen: map[fileID]bool{}}
 	for _, path := range paths {
 		r.read(path, true)
 	}
@@ -29,9 +29,12 @@ func Read(paths []string, wanted func(name string) bool) ([]policy.Source, error
 type reader struct {
 	wanted   func(string) bool
 	sources  []policy.Source
-	seen     []fs.FileInfo // directories on the way, and files: links make loops
+	seen     map[fileID]bool // directories on the way, and files: links make loops
 	problems policy.Problems
 }
+
+// fileID tells files apart, whatever their names.
+type fileID struct{ dev, ino uint64 }
 
 func (r *reader) fail(path string, err error) {
 	var at *fs.PathError
@@ -57,15 +60,19 @@ func (r *reader) read(path string, named bool) {
 	}
 	defer f.Close()
 	info, err := f.Stat()
-	switch {
-	case err != nil:
+	if err != nil {
 		r.fail(path, err)
 		return
-	case slices.ContainsFunc(r.seen, func(o fs.FileInfo) bool { return os.SameFile(o, info) }):
-		return // twice, or a link back to where we came from
 	}
-	r.seen = append(r.seen, info)
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		id := fileID{uint64(st.Dev), st.Ino}
+		if r.seen[id] {
+			return // twice, or a link back to where we came from
+		}
+		r.seen[id] = true
+	}
 	switch {
+	case info.IsDir() && !named && r.wanted != nil && !r.wanted(filepath.Base(path)+"/"):
 	case info.IsDir():
 		names, err := f.Readdirnames(-1)
 		if err != nil {

@@ -26,13 +26,34 @@ type Params struct {
 	*convert.Draft
 	G   *convert.Group
 	All []Param
+	// SayDefaults notes what is left out because every group has it: for files that somebody wrote.
+	SayDefaults bool
+
+	files map[string]Param // of All, the first of each name
+	by    map[limited]Param
+	mark  int // of what was said and set so far
+}
+
+// limited is what a file limits.
+type limited struct {
+	key policy.Key
+	on  string
 }
 
 // Carry turns every file of the group into limits, or says why not.
 func (p *Params) Carry() {
+	p.files, p.by = map[string]Param{}, map[limited]Param{}
+	for _, f := range p.All {
+		if _, twice := p.files[f.File]; !twice {
+			p.files[f.File] = f
+		}
+	}
 	for _, f := range p.All {
 		if read := carried[f.File]; read != nil {
-			read(p, f)
+			before := p.said()
+			if read(p, f); p.SayDefaults && p.said() == before {
+				p.Note("%s is what every group has, and is left out", f.What())
+			}
 			continue
 		}
 		if size, rest, ok := hugeFile(f.File); ok && !counting(f.File) {
@@ -55,19 +76,48 @@ func (p *Params) LeaveFile(f Param) {
 	p.Leave(f.At, why[1], f.What(), "%s", why[0])
 }
 
-// of finds another file of the group.
-func (p *Params) of(file string) (Param, bool) {
-	for _, f := range p.All {
-		if f.File == file {
-			return f, true
-		}
-	}
-	return Param{}, false
+// said grows with everything that comes of a file.
+func (p *Params) said() int {
+	return p.mark + p.Report.Said()
 }
 
-// number reads a whole number as the kernel does.
+// set gives the group a limit, unless a newer file of the same group has given it one already; an older one gives way.
+func (p *Params) set(key policy.Key, on, text string, f Param, what string) bool {
+	p.mark++
+	at := limited{key, on}
+	if other, both := p.by[at]; both && other.File != f.File {
+		if rank(other.File) >= rank(f.File) {
+			p.Change(f.At, what, "gives way to %s: both limit the same", other.What())
+			return false
+		}
+		p.Change(other.At, other.What(), "gives way to %s: both limit the same", what)
+	}
+	p.by[at] = f
+	return p.Set(p.G, key, on, text, f.At, what)
+}
+
+// rank orders files that limit the same: those of cgroup v2 go before v1's, and those of the scheduler that weighs
+// (BFQ) before what another would take.
+func rank(file string) (n int) {
+	if !strings.Contains(file, "_in_bytes") && !strings.HasPrefix(file, "blkio.") && !strings.HasPrefix(file, "cpu.cfs") {
+		n++
+	}
+	if strings.Contains(file, ".bfq.") {
+		n += 2
+	}
+	return n
+}
+
+// of finds another file of the group.
+func (p *Params) of(file string) (Param, bool) {
+	f, there := p.files[file]
+	return f, there
+}
+
+// number reads a whole number as the kernel does: 010 and 0x8 are 8.
 func (p *Params) number(f Param, lowest, highest int64) (int64, bool) {
-	n, err := strconv.ParseInt(strings.TrimSpace(f.Text), 10, 64)
+	text := strings.TrimSpace(f.Text)
+	n, err := strconv.ParseInt(text, base(text), 64)
 	if err != nil {
 		p.Fail(f.At, fmt.Sprintf("write a whole number from %d to %d", lowest, highest), "%s: %q is not a number",
 			f.File, convert.Clean(f.Text))
@@ -80,6 +130,18 @@ func (p *Params) number(f Param, lowest, highest int64) (int64, bool) {
 	return n, true
 }
 
+// base is the base of a number, as kstrtoull of the kernel takes it.
+func base(text string) int {
+	text = strings.TrimLeft(text, "+-")
+	switch {
+	case strings.HasPrefix(text, "0x"), strings.HasPrefix(text, "0X"):
+		return 0
+	case len(text) > 1 && text[0] == '0':
+		return 8
+	}
+	return 10
+}
+
 // bytes reads an amount as memparse of the kernel does: 4096, 512M, 2G; none is no limit.
 func (p *Params) bytes(f Param) (n int64, none, ok bool) {
 	text := strings.TrimSpace(f.Text)
@@ -87,12 +149,12 @@ func (p *Params) bytes(f Param) (n int64, none, ok bool) {
 		return 0, true, true
 	}
 	digits, shift := text, 0
-	if i := len(text) - 1; i > 0 {
+	if i := len(text) - 1; i > 0 && (base(text) != 0 || text[i]&^0x20 != 'E') {
 		if unit := strings.IndexByte("KMGTPE", text[i]&^0x20); unit >= 0 && text[i] > '9' {
 			digits, shift = text[:i], 10*(unit+1)
 		}
 	}
-	u, err := strconv.ParseUint(digits, 10, 64)
+	u, err := strconv.ParseUint(digits, base(digits), 64)
 	switch {
 	case err != nil || digits[0] == '+':
 		p.Fail(f.At, "the kernel takes bytes, K, M, G and T, powers of 1024: 512M", "%s: %q is not an amount of memory",
@@ -109,26 +171,24 @@ const noLimit = math.MaxInt64 - 1<<40
 
 func (p *Params) cpuShares(f Param) {
 	if n, ok := p.number(f, 0, math.MaxInt64); ok {
-		if _, both := p.of("cpu.weight"); both {
-			return // cpuWeight compares them
+		if newer, both := p.of("cpu.weight"); both {
+			p.Change(f.At, f.What(), "gives way to %s, the newer one", newer.What())
+			return
 		}
+		p.mark++
 		p.G.Shares = &convert.Share{N: min(max(n, convert.MinShares), convert.MaxShares), At: f.At, What: f.What()}
 	}
 }
 
 func (p *Params) cpuWeight(f Param) {
-	n, ok := p.number(f, 1, convert.MaxWeight)
-	if !ok || !p.Set(p.G, policy.KeyCPUWeight, "", strconv.FormatInt(n, 10), f.At, f.What()) {
-		return
-	}
-	if v1, both := p.of("cpu.shares"); both {
-		p.Change(v1.At, v1.What(), "gives way to %s, the newer one", f.What())
+	if n, ok := p.number(f, 1, convert.MaxWeight); ok {
+		p.set(policy.KeyCPUWeight, "", strconv.FormatInt(n, 10), f, f.What())
 	}
 }
 
 func (p *Params) cpuIdle(f Param) {
 	if n, ok := p.number(f, 0, 1); ok && n == 1 {
-		p.Set(p.G, policy.KeyCPUIdle, "", "true", f.At, f.What())
+		p.set(policy.KeyCPUIdle, "", "true", f, f.What())
 	}
 }
 
@@ -140,7 +200,7 @@ func (p *Params) bandwidth(f Param, quota, period int64, what string) {
 	}
 	// Rounded up, so that the knob's rounding down gives the quota again.
 	limit := (quota*policy.One + period - 1) / period
-	if p.Set(p.G, policy.KeyCPULimit, "", policy.Cores(limit).String(), f.At, what) && period != convert.DefaultPeriod {
+	if p.set(policy.KeyCPULimit, "", policy.Cores(limit).String(), f, what) && period != convert.DefaultPeriod {
 		p.Set(p.G, policy.KeyCPUPeriod, "", policy.Duration(period*int64(time.Microsecond)).String(), f.At, what)
 	}
 }
@@ -155,8 +215,11 @@ func (p *Params) cpuQuota(f Param) {
 		}
 		what += " of " + other.Text
 	}
+	newer, both := p.of("cpu.max")
 	switch {
 	case !ok || quota < 0:
+	case both:
+		p.Change(f.At, what, "gives way to %s: both limit the same", newer.What())
 	case quota < convert.MinPeriod:
 		p.Fail(f.At, "the kernel's smallest quota is 1000, 1 ms", "cpu.cfs_quota_us: %d is too small", quota)
 	default:
@@ -165,8 +228,9 @@ func (p *Params) cpuQuota(f Param) {
 }
 
 func (p *Params) cpuPeriod(f Param) {
-	if _, there := p.of("cpu.cfs_quota_us"); there {
-		return // cpuQuota reads it
+	if quota, there := p.of("cpu.cfs_quota_us"); there && !strings.HasPrefix(strings.TrimSpace(quota.Text), "-") {
+		p.mark++ // cpuQuota reads it
+		return
 	}
 	if period, ok := p.number(f, convert.MinPeriod, convert.MaxPeriod); ok && period != convert.DefaultPeriod {
 		p.Leave(f.At, "", f.What(), "a period without a quota limits nothing")
@@ -196,16 +260,30 @@ func (p *Params) cpuMax(f Param) {
 }
 
 func (p *Params) cpuBurst(f Param) {
-	if n, ok := p.number(f, 0, math.MaxInt64/1000); ok && n > 0 {
-		p.Set(p.G, policy.KeyCPUBurst, "", convert.Micros(n), f.At, f.What())
+	n, ok := p.number(f, 0, math.MaxInt64/1000)
+	switch quota := p.hasQuota(); {
+	case !ok || n == 0:
+	case !quota:
+		p.Leave(f.At, "", f.What(), "a burst without a quota lets nobody use more")
+	default:
+		p.set(policy.KeyCPUBurst, "", convert.Micros(n), f, f.What())
 	}
+}
+
+// hasQuota says whether a file limits the CPU time.
+func (p *Params) hasQuota() bool {
+	v1, there1 := p.of("cpu.cfs_quota_us")
+	v2, there2 := p.of("cpu.max")
+	return there1 && !strings.HasPrefix(strings.TrimSpace(v1.Text), "-") ||
+		there2 && !strings.HasPrefix(strings.TrimSpace(v2.Text), "max")
 }
 
 func (p *Params) cpuRT(f Param) {
 	n, ok := p.number(f, -1, math.MaxInt64/1_000_000)
-	period := int64(convert.MaxPeriod)
+	period, what := int64(convert.MaxPeriod), f.What()
 	if other, there := p.of("cpu.rt_period_us"); ok && there {
 		period, ok = p.number(other, 1, math.MaxInt32)
+		what += " of " + other.Text
 	}
 	switch {
 	case !ok || n == 0:
@@ -214,16 +292,18 @@ func (p *Params) cpuRT(f Param) {
 	case n > period:
 		p.Fail(f.At, "", "cpu.rt_runtime_us: %d is more than its period of %d", n, period)
 	default:
-		p.Set(p.G, policy.KeyCPURT, "", convert.Micros(n*convert.MaxPeriod/period), f.At, f.What())
+		p.set(policy.KeyCPURT, "", convert.Micros(n*convert.MaxPeriod/period), f, what)
 		if period != convert.MaxPeriod {
-			p.Change(f.At, f.What(), "is %s in each second: a policy has no other period",
+			p.Change(f.At, what, "is %s in each second: a policy has no other period",
 				convert.Micros(n*convert.MaxPeriod/period))
 		}
 	}
 }
 
 func (p *Params) cpuRTPeriod(f Param) {
-	if _, there := p.of("cpu.rt_runtime_us"); !there {
+	if _, there := p.of("cpu.rt_runtime_us"); there {
+		p.mark++ // cpuRT reads it
+	} else {
 		p.Leave(f.At, "", f.What(), "a period without run time limits nothing")
 	}
 }
@@ -238,7 +318,7 @@ func ids(key policy.Key) func(*Params, Param) {
 			return
 		}
 		if len(set) > 0 { // else what the group above has
-			p.Set(p.G, key, "", set.String(), f.At, f.What())
+			p.set(key, "", set.String(), f, f.What())
 		}
 	}
 }
@@ -252,7 +332,7 @@ func bytesOf(key policy.Key) func(*Params, Param) {
 		case none:
 			p.Leave(f.At, "write an amount", f.What(), "protection of all the memory there is")
 		default:
-			p.Set(p.G, key, "", policy.Bytes(n).String(), f.At, f.What())
+			p.set(key, "", policy.Bytes(n).String(), f, f.What())
 		}
 	}
 }
@@ -276,7 +356,7 @@ func (p *Params) memoryAndSwap(f Param) {
 		p.FailWith(f.At, limit.At, "it is the sum of memory and swap, so not less than memory.limit_in_bytes",
 			"%s is below %s: the kernel refuses it", f.What(), limit.What())
 	default:
-		p.Set(p.G, policy.KeyMemorySwap, "", policy.Bytes(both-memory).String(), f.At, f.What())
+		p.set(policy.KeyMemorySwap, "", policy.Bytes(both-memory).String(), f, f.What())
 	}
 }
 
@@ -285,11 +365,7 @@ func (p *Params) softLimit(f Param) {
 	if !ok || none {
 		return
 	}
-	if _, both := p.of("memory.low"); both {
-		p.Change(f.At, f.What(), "gives way to memory.low, the newer one")
-		return
-	}
-	if n > 0 && p.Set(p.G, policy.KeyMemoryLow, "", policy.Bytes(n).String(), f.At, f.What()) {
+	if n > 0 && p.set(policy.KeyMemoryLow, "", policy.Bytes(n).String(), f, f.What()) {
 		p.Change(f.At, f.What(), "is memory.low: below it the group's memory is taken last. It is held on "+
 			"cgroup v2 only")
 	}
@@ -297,7 +373,7 @@ func (p *Params) softLimit(f Param) {
 
 func (p *Params) swappiness(f Param) {
 	if n, ok := p.number(f, 0, 200); ok {
-		p.Set(p.G, policy.KeyMemorySwappiness, "", strconv.FormatInt(n, 10), f.At, f.What())
+		p.set(policy.KeyMemorySwappiness, "", strconv.FormatInt(n, 10), f, f.What())
 	}
 }
 
@@ -308,13 +384,13 @@ func (p *Params) oomControl(f Param) {
 		}
 	}
 	if n, ok := p.number(f, 0, 1); ok && n == 1 { // 0 is what every group has
-		p.Set(p.G, policy.KeyMemoryOOM, "", "pause", f.At, f.What())
+		p.set(policy.KeyMemoryOOM, "", "pause", f, f.What())
 	}
 }
 
 func (p *Params) oomGroup(f Param) {
 	if n, ok := p.number(f, 0, 1); ok && n == 1 {
-		p.Set(p.G, policy.KeyMemoryOOM, "", "kill-group", f.At, f.What())
+		p.set(policy.KeyMemoryOOM, "", "kill-group", f, f.What())
 	}
 }
 
@@ -323,7 +399,7 @@ func (p *Params) tasks(f Param) {
 		return
 	}
 	if n, ok := p.number(f, 0, math.MaxInt64); ok {
-		p.Set(p.G, policy.KeyTasks, "", strconv.FormatInt(min(n, 1<<22), 10), f.At, f.What())
+		p.set(policy.KeyTasks, "", strconv.FormatInt(min(n, 1<<22), 10), f, f.What())
 	}
 }
 
@@ -339,7 +415,7 @@ func (p *Params) huge(f Param, size, rest string) {
 			p.Change(f.At, f.What(), "is %s: the kernel counts whole pages", policy.Bytes(back))
 			n = back
 		}
-		p.Set(p.G, policy.KeyMemoryHuge, strings.TrimSuffix(size, "B")+"iB", policy.Bytes(n).String(), f.At, f.What())
+		p.set(policy.KeyMemoryHuge, strings.TrimSuffix(size, "B")+"iB", policy.Bytes(n).String(), f, f.What())
 	}
 }
 
@@ -358,7 +434,7 @@ func throttle(key policy.Key, unit string) func(*Params, Param) {
 			}
 			n, ok := p.number(Param{f.File, words[1], f.At}, 0, math.MaxInt64)
 			if ok && n > 0 { // 0 takes the limit away
-				p.Set(p.G, key, words[0], strconv.FormatInt(n, 10)+unit, f.At, f.File+" = "+strings.TrimSpace(line))
+				p.set(key, words[0], strconv.FormatInt(n, 10)+unit, f, f.File+" = "+strings.TrimSpace(line))
 			}
 		}
 	}
@@ -391,7 +467,7 @@ func (p *Params) ioMax(f Param) {
 				continue
 			}
 			if n, ok := p.number(Param{f.File, number, f.At}, 1, math.MaxInt64); ok {
-				p.Set(p.G, to.key, words[0], strconv.FormatInt(n, 10)+to.unit, f.At,
+				p.set(to.key, words[0], strconv.FormatInt(n, 10)+to.unit, f,
 					f.File+" = "+strings.TrimSpace(line))
 			}
 		}
@@ -399,8 +475,8 @@ func (p *Params) ioMax(f Param) {
 }
 
 // diskWeight reads the weight of a group on all devices or on one: lines "250", "default 250" and "8:16 250". middle is
-// what every group has there, and 100 in a policy (systemd's rule); most is the largest.
-func diskWeight(middle, most int64) func(*Params, Param) {
+// what every group has there, and 100 in a policy (systemd's rule); lowest and most are the kernel's bounds.
+func diskWeight(middle, lowest, most int64) func(*Params, Param) {
 	return func(p *Params, f Param) {
 		for line := range strings.Lines(f.Text) {
 			line = strings.TrimSpace(line)
@@ -420,9 +496,18 @@ func diskWeight(middle, most int64) func(*Params, Param) {
 				continue
 			}
 			what := f.File + " = " + line
-			if weight := min(max((n*100+middle/2)/middle, 1), convert.MaxWeight); p.Set(p.G, policy.KeyIOWeight, on,
-				strconv.FormatInt(weight, 10), f.At, what) && weight*middle != n*100 {
+			fit := max(n, lowest)
+			weight := min(max((fit*100+middle/2)/middle, 1), convert.MaxWeight)
+			switch set := p.set(policy.KeyIOWeight, on, strconv.FormatInt(weight, 10), f, what); {
+			case !set:
+			case fit != n:
+				p.Change(f.At, what, "is a weight of %d, as of %d, the lowest that kernels take there", weight, fit)
+			case weight*middle != n*100:
 				p.Change(f.At, what, "is a weight of %d", weight)
+			}
+			if on != "" {
+				p.Change(f.At, what, "names a disk, so that plan has the disk weigh (BFQ or iocost) where it does not yet; "+
+					"the file that this was imported from changed no disk")
 			}
 		}
 	}
@@ -463,8 +548,8 @@ var carried = map[string]func(*Params, Param){
 	"blkio.throttle.write_bps_device":  throttle(policy.KeyIOWriteBandwidth, "B/s"),
 	"blkio.throttle.read_iops_device":  throttle(policy.KeyIOReadIOPS, ""),
 	"blkio.throttle.write_iops_device": throttle(policy.KeyIOWriteIOPS, ""), "io.max": (*Params).ioMax,
-	"blkio.weight": diskWeight(500, 1000), "blkio.weight_device": diskWeight(500, 1000),
-	"io.weight":        diskWeight(100, convert.MaxWeight),
-	"blkio.bfq.weight": diskWeight(100, 1000), "blkio.bfq.weight_device": diskWeight(100, 1000),
-	"io.bfq.weight": diskWeight(100, 1000),
+	"blkio.weight": diskWeight(500, 10, 1000), "blkio.weight_device": diskWeight(500, 10, 1000),
+	"io.weight":        diskWeight(100, 1, convert.MaxWeight),
+	"blkio.bfq.weight": diskWeight(100, 1, 1000), "blkio.bfq.weight_device": diskWeight(100, 1, 1000),
+	"io.bfq.weight": diskWeight(100, 1, 1000),
 }

@@ -421,10 +421,14 @@ type cgImport struct {
 	parsed   []*cgFile
 	defaults *cgPerm
 	defIn    *cgFile
-	byName   map[string]policy.Pos
+	byName   map[string]*described
+	groups   []*described
 	said     map[*convert.Group]cgSaid
 	rules    bool // are read with it
 	used     map[*cgGroup]bool
+	owned    map[*cgPerm][2]ownership // the perm sections that were read
+	// templates are those of all files by name, the first of each; made when a rule asks for one.
+	templates map[string]templateOf
 }
 
 // cgSaid is what a file says of a group.

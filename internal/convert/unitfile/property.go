@@ -3,7 +3,6 @@ package unitfile
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -37,7 +36,7 @@ var deviceProperties = []struct {
 	{"IOReadBandwidthMax", "BlockIOReadBandwidth", policy.KeyIOReadBandwidth, "B/s"},
 	{"IOWriteBandwidthMax", "BlockIOWriteBandwidth", policy.KeyIOWriteBandwidth, "B/s"},
 	{"IOReadIOPSMax", "", policy.KeyIOReadIOPS, ""}, {"IOWriteIOPSMax", "", policy.KeyIOWriteIOPS, ""},
-	{"IODeviceWeight", "", policy.KeyIOWeight, ""},
+	{"IODeviceWeight", "BlockIODeviceWeight", policy.KeyIOWeight, ""},
 }
 
 // setProperties are the lists of CPUs and nodes.
@@ -116,8 +115,8 @@ func (im *sliceImport) limits(g *convert.Group, u *unitFile, section string) {
 		switch {
 		case a.section != section:
 			if resource(a.name) && !strings.HasPrefix(a.section, "X-") {
-				im.Fail(a.at, "write it below ["+section+"]", "%s= stands in [%s], where systemd does not read it",
-					a.name, convert.Clean(a.section))
+				im.Leave(a.at, "write it below ["+section+"]", a.what(), "it stands in [%s], where systemd does not read it",
+					convert.Clean(a.section))
 			}
 			continue
 		case seen[a.name]:
@@ -129,22 +128,45 @@ func (im *sliceImport) limits(g *convert.Group, u *unitFile, section string) {
 		ofProcess, process := processProperties[a.name]
 		switch read := properties[a.name]; {
 		case read != nil && counts:
-			read(im, g, u, last)
-		case left && counts && !off(last.value):
+			said, shares := im.Said()+len(g.Settings), g.Shares
+			if read(im, g, u, last); said == im.Said()+len(g.Settings) && shares == g.Shares {
+				im.idle(last)
+			}
+		case left && counts && last.asks():
 			im.Leave(last.at, why[1], last.what(), "%s", why[0])
+		case left && counts:
+			im.idle(last)
+		case a.name == "CPUQuotaPeriodSec" && counts:
+			if _, limited := u.last("CPUQuota"); !limited {
+				im.Leave(last.at, "", last.what(), "a period without a quota limits nothing")
+			}
+		case isAccounting(a.name) && counts:
+			im.Note("accounting is not carried over: bulkhead switches on what its limits need")
 		case process && counts && section == "Service":
 			im.Leave(last.at, ofProcess[1], last.what(), "%s", ofProcess[0])
 		case section == "Slice" && !sliceSetting(a.name):
-			im.Fail(a.at, "see systemd.resource-control(5)", "a slice has no setting %s=", convert.Clean(a.name))
+			im.Leave(a.at, "see systemd.resource-control(5)", a.what(),
+				"a slice has no such setting, and systemd takes no notice of it")
 		}
 	}
 	im.devices(g, u)
 	im.sets(g, u)
 }
 
-// off says whether a setting asks for nothing.
-func off(value string) bool {
-	return slices.Contains([]string{"no", "false", "auto", "infinity", "0"}, value)
+// idle notes a setting that has the value that every unit has.
+func (im *sliceImport) idle(a assignment) {
+	im.Note("%s is what every unit has, and is left out", a.what())
+}
+
+// asks says whether a setting that has no place in a policy asks for anything.
+func (a assignment) asks() bool {
+	switch a.value {
+	case "auto", "infinity":
+		return false
+	case "no", "false", "0": // of these settings it is a value as any other
+		return strings.HasPrefix(a.name, "StartupAllowed") || strings.Contains(a.name, "ZSwap")
+	}
+	return true
 }
 
 // resource says whether a name is a setting of resource control.
@@ -167,9 +189,6 @@ func isList(name string) bool {
 func sliceSetting(name string) bool {
 	return resource(name) || isAccounting(name) || name == "CPUQuotaPeriodSec" || name == "Slice" || name == "Delegate"
 }
-
-// newer says whether a unit has the newer name of a setting, which systemd takes then.
-func (u *unitFile) newer(name string) (assignment, bool) { return u.last(name) }
 
 func (im *sliceImport) integer(a assignment, lowest, highest int64) (int64, bool) {
 	n, err := strconv.ParseInt(a.value, 10, 64)
@@ -202,7 +221,8 @@ func (im *sliceImport) cpuWeight(g *convert.Group, u *unitFile, a assignment) {
 }
 
 func (im *sliceImport) cpuShares(g *convert.Group, u *unitFile, a assignment) {
-	if _, both := u.newer("CPUWeight"); both {
+	if newer, both := u.last("CPUWeight"); both {
+		im.Note("%s gives way to %s, the newer one", a.what(), newer.what())
 		return
 	}
 	if n, ok := im.integer(a, convert.MinShares, convert.MaxShares); ok {
@@ -300,15 +320,13 @@ func (im *sliceImport) memory(g *convert.Group, key policy.Key, a assignment) {
 }
 
 func (im *sliceImport) memoryLimit(g *convert.Group, u *unitFile, a assignment) {
-	if newer, both := u.newer("MemoryMax"); both {
-		if newer.value != a.value {
-			im.Change(a.at, a.what(), "gives way to %s, the newer one", newer.what())
-		}
+	if newer, both := u.last("MemoryMax"); both {
+		im.Change(a.at, a.what(), "gives way to %s, the newer one", newer.what())
 		return
 	}
 	im.memory(g, policy.KeyMemoryMax, a)
 	for _, name := range []string{"MemoryMin", "MemoryLow", "MemoryHigh", "MemorySwapMax"} {
-		if newer, both := u.newer(name); both && convert.HasSetting(g, policy.KeyMemoryMax) {
+		if newer, both := u.last(name); both && convert.HasSetting(g, policy.KeyMemoryMax) {
 			im.Change(a.at, a.what(), "is memory.max; systemd itself takes no notice of it on cgroup v2 beside %s",
 				newer.what())
 			return
@@ -328,17 +346,15 @@ func (im *sliceImport) tasksMax(g *convert.Group, _ *unitFile, a assignment) {
 	}
 }
 
-func (im *sliceImport) ioWeight(g *convert.Group, u *unitFile, a assignment) {
+func (im *sliceImport) ioWeight(g *convert.Group, _ *unitFile, a assignment) {
 	if n, ok := im.integer(a, 1, convert.MaxWeight); ok {
 		im.diskWeight(g, n, a)
-	}
-	if older, both := u.last("BlockIOWeight"); both {
-		im.Change(older.at, older.what(), "gives way to %s, the newer one", a.what())
 	}
 }
 
 func (im *sliceImport) blockIOWeight(g *convert.Group, u *unitFile, a assignment) {
-	if _, both := u.newer("IOWeight"); both {
+	if newer, both := u.last("IOWeight"); both {
+		im.Change(a.at, a.what(), "gives way to %s, the newer one", newer.what())
 		return
 	}
 	if n, ok := im.integer(a, 10, 1000); ok { // 500 is what every unit has, and 100 on the newer scale
@@ -385,6 +401,10 @@ func (im *sliceImport) devices(g *convert.Group, u *unitFile) {
 		}
 		for _, a := range list {
 			im.device(g, a, p.key, p.unit)
+			if p.key == policy.KeyIOWeight {
+				im.Change(a.at, a.what(), "names a disk, so that plan has the disk weigh (BFQ or iocost) where it does not "+
+					"yet; systemd changes no disk")
+			}
 		}
 	}
 }
@@ -402,6 +422,9 @@ func (im *sliceImport) device(g *convert.Group, a assignment, key policy.Key, un
 	}
 	if device, is := strings.CutPrefix(target, "/dev/block/"); is && convert.IsDevice(device) {
 		target = device
+	}
+	if a.name == "BlockIODeviceWeight" { // 500 is what every unit has, and 100 on the newer scale
+		n = max((n*100+250)/500, 1)
 	}
 	im.Set(g, key, target, strconv.FormatInt(n, 10)+unit, a.at, a.what())
 }
