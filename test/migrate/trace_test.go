@@ -162,7 +162,7 @@ func ofRules(f policy.Source) (all []parameter) {
 
 // control are the settings of systemd.resource-control(5), by how they begin, and some that look like them.
 var control = regexp.MustCompile(`^(Startup|Default)?(CPU|Memory|IO|BlockIO|Tasks|Allowed|ManagedOOM|Device|IP|OOM|Disable|` +
-	`Slice$|Delegate|Socket|BPF|NFT|Restrict(Network)|NUMA|Coredump(Receive))`)
+	`Slice$|Delegate|SocketBind|BPF|NFT|Restrict(Network)|NUMA|Coredump(Receive))`)
 
 // ofUnit gives the settings of resource control of a unit: of each the last one, and of lists all.
 func ofUnit(f policy.Source) (all []parameter) {
@@ -176,7 +176,7 @@ func ofUnit(f policy.Source) (all []parameter) {
 		}
 		name, value, ok := strings.Cut(line, "=")
 		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
-		if !ok || strings.HasPrefix(line, "#") || strings.HasPrefix(line, ";") || !control.MatchString(name) ||
+		if !ok || strings.HasPrefix(line, "#") || strings.HasPrefix(line, ";") || !control.MatchString(name) || name == "MemoryDenyWriteExecute" ||
 			strings.HasPrefix(section, "[X-") || value == "" || strings.HasSuffix(name, "Accounting") {
 			continue
 		}

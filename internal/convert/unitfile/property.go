@@ -3,6 +3,7 @@ package unitfile
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -92,6 +93,11 @@ var leftProperties = map[string][2]string{
 	"ConcurrencyHardMax": {convert.NoKey}, "ConcurrencySoftMax": {convert.NoKey},
 }
 
+// leftLists are those of them that add up.
+var leftLists = []string{"DeviceAllow", "IPAddressAllow", "IPAddressDeny", "IPIngressFilterPath", "IPEgressFilterPath",
+	"BPFProgram", "NFTSet", "SocketBindAllow", "SocketBindDeny", "RestrictNetworkInterfaces", "IODeviceLatencyTargetSec",
+	"Delegate", "DisableControllers"}
+
 // processProperties are settings of a service's processes that look like limits.
 var processProperties = map[string][2]string{
 	"CPUAffinity":          {"it is of the processes, not of the group", "ask for cpu.cpus, which they cannot leave"},
@@ -133,7 +139,13 @@ func (im *sliceImport) limits(g *convert.Group, u *unitFile, section string) {
 				im.idle(last)
 			}
 		case left && counts && last.asks():
-			im.Leave(last.at, why[1], last.what(), "%s", why[0])
+			said := []assignment{last}
+			if slices.Contains(leftLists, a.name) {
+				said = u.all(a.name)
+			}
+			for _, one := range said {
+				im.Leave(one.at, why[1], one.what(), "%s", why[0])
+			}
 		case left && counts:
 			im.idle(last)
 		case a.name == "CPUQuotaPeriodSec" && counts:
