@@ -117,7 +117,16 @@ func (p *Params) of(file string) (Param, bool) {
 // number reads a whole number as the kernel does: 010 and 0x8 are 8.
 func (p *Params) number(f Param, lowest, highest int64) (int64, bool) {
 	text := strings.TrimSpace(f.Text)
-	n, err := strconv.ParseInt(text, base(text), 64)
+	return p.numberOf(f, base(text), lowest, highest)
+}
+
+// decimal reads a number of a device's limit, for which the kernel knows no other base (sscanf in blk-throttle.c).
+func (p *Params) decimal(f Param, lowest, highest int64) (int64, bool) {
+	return p.numberOf(f, 10, lowest, highest)
+}
+
+func (p *Params) numberOf(f Param, base int, lowest, highest int64) (int64, bool) {
+	n, err := strconv.ParseInt(strings.TrimSpace(f.Text), base, 64)
 	if err != nil {
 		p.Fail(f.At, fmt.Sprintf("write a whole number from %d to %d", lowest, highest), "%s: %q is not a number",
 			f.File, convert.Clean(f.Text))
@@ -432,7 +441,7 @@ func throttle(key policy.Key, unit string) func(*Params, Param) {
 					"%s: %q is not a limit of a device", f.File, convert.Clean(line))
 				continue
 			}
-			n, ok := p.number(Param{f.File, words[1], f.At}, 0, math.MaxInt64)
+			n, ok := p.decimal(Param{f.File, words[1], f.At}, 0, math.MaxInt64)
 			if ok && n > 0 { // 0 takes the limit away
 				p.set(key, words[0], strconv.FormatInt(n, 10)+unit, f, f.File+" = "+strings.TrimSpace(line))
 			}
@@ -466,7 +475,7 @@ func (p *Params) ioMax(f Param) {
 			if number == "max" {
 				continue
 			}
-			if n, ok := p.number(Param{f.File, number, f.At}, 1, math.MaxInt64); ok {
+			if n, ok := p.decimal(Param{f.File, number, f.At}, 1, math.MaxInt64); ok {
 				p.set(to.key, words[0], strconv.FormatInt(n, 10)+to.unit, f,
 					f.File+" = "+strings.TrimSpace(line))
 			}
