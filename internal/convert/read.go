@@ -14,7 +14,8 @@ import (
 )
 
 // Read reads files. A directory stands for the files in it that wanted picks by name, and for those in the directories
-// below it that it picks by their name with a / behind, in the order of their names; nil picks all. The error is policy.Problems: every file that cannot be read.
+// below it that it picks by their name with a / behind, in the order of their names; nil picks all. The
+// error is policy.Problems: every file that cannot be read.
 func Read(paths []string, wanted func(name string) bool) ([]policy.Source, error) {
 	r := reader{wanted: wanted, seen: map[fileID]bool{}}
 	for _, path := range paths {

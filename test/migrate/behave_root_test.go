@@ -93,8 +93,9 @@ func figuresOf(used []float64, length float64) figures {
 	}
 }
 
-// TestBehavesAsLibcgroup has the same processes placed and limited by libcgroup's parser and daemon, and by bulkhead with
-// what it imports of the same files, one after the other: they are in the same groups, and get the same within 5 %.
+// TestBehavesAsLibcgroup has the same processes placed and limited by libcgroup's parser and daemon, and by bulkhead
+// with what it imports of the same files, one after the other: they are in the same groups, and get the same within
+// 5 %.
 func TestBehavesAsLibcgroup(t *testing.T) {
 	testhost.RequireRoot(t)
 	if len(v1(t)) == 0 {

@@ -101,8 +101,8 @@ func (s *set) add(f policy.Source) bool {
 	case base == "cgrules.conf", conf && dir == "cgrules.d":
 		s.rules = append(s.rules, f)
 	case slices.Contains([]string{".slice", ".service", ".scope"}, filepath.Ext(base)),
-		conf && strings.HasSuffix(dir, ".d") && (strings.Contains(dir, ".slice.") || strings.Contains(dir, ".service.") ||
-			dir == "slice.d" || dir == "service.d"):
+		conf && strings.HasSuffix(dir, ".d") && (strings.Contains(dir, ".slice.") ||
+			strings.Contains(dir, ".service.") || dir == "slice.d" || dir == "service.d"):
 		s.units = append(s.units, f)
 	default:
 		return false

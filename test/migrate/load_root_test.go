@@ -235,7 +235,8 @@ func TestLoadsAsLibcgroupLoadsTheSource(t *testing.T) {
 			for _, name := range sorted(want) {
 				have, there := got[name]
 				if have != want[name] && !expected(name, want[name], there, fresh, remarks) {
-					t.Errorf("%s: libcgroup has %q from the source, %q from the export\n%s", name, want[name], have, said(r))
+					t.Errorf("%s: libcgroup has %q from the source, %q from the export\n%s", name, want[name], have,
+						said(r))
 				}
 			}
 			t.Logf("%d files and directories compared", len(want))
@@ -310,7 +311,8 @@ func TestPlansAreMade(t *testing.T) {
 	program := os.Getenv("BULKHEAD_PROGRAM")
 	if program == "" {
 		program = filepath.Join(t.TempDir(), "bulkhead")
-		if out, err := exec.Command("go", "build", "-o", program, "bulkhead/cmd/bulkhead").CombinedOutput(); err != nil {
+		out, err := exec.Command("go", "build", "-o", program, "bulkhead/cmd/bulkhead").CombinedOutput()
+		if err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 	}

@@ -39,8 +39,8 @@ func large(devices []string) *host.Facts {
 	slices.SortFunc(devices, func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) })
 	f.Mounts = mountinfo.Mounts{{Dev: "8:0", Point: "/", Type: "ext4", Source: "/dev/sda"}}
 	for i, number := range devices {
-		f.Devices = append(f.Devices, blockdev.Device{Number: number, Name: fmt.Sprintf("sd%c", 'a'+i), Kind: blockdev.Disk,
-			Disk: number, Size: 1 << 42, Scheduler: "none", Schedulers: []string{"none", "bfq"}})
+		f.Devices = append(f.Devices, blockdev.Device{Number: number, Name: fmt.Sprintf("sd%c", 'a'+i),
+			Kind: blockdev.Disk, Disk: number, Size: 1 << 42, Scheduler: "none", Schedulers: []string{"none", "bfq"}})
 	}
 	return f
 }

@@ -31,7 +31,8 @@ func untraced(im imported) (missing []string) {
 			comment := fmt.Sprintf("# %s:%d ", filepath.Base(p.file), p.line)
 			switch {
 			case traced(im.result.Policy, comment, p.text), strings.HasPrefix(p.text, "Slice=") &&
-				strings.Contains(im.result.Policy, fmt.Sprintf("# %s:1 ", filepath.Base(p.file))), strings.Contains(notes, p.text):
+				strings.Contains(im.result.Policy, fmt.Sprintf("# %s:1 ", filepath.Base(p.file))),
+				strings.Contains(notes, p.text):
 				continue
 			case slices.ContainsFunc(append(p.inside, p.line), func(line int) bool {
 				return slices.ContainsFunc(remarks[fmt.Sprintf("%s:%d", p.file, line)], func(r convert.Remark) bool {
@@ -161,8 +162,8 @@ func ofRules(f policy.Source) (all []parameter) {
 }
 
 // control are the settings of systemd.resource-control(5), by how they begin, and some that look like them.
-var control = regexp.MustCompile(`^(Startup|Default)?(CPU|Memory|IO|BlockIO|Tasks|Allowed|ManagedOOM|Device|IP|OOM|Disable|` +
-	`Slice$|Delegate|SocketBind|BPF|NFT|Restrict(Network)|NUMA|Coredump(Receive))`)
+var control = regexp.MustCompile(`^(Startup|Default)?(CPU|Memory|IO|BlockIO|Tasks|Allowed|ManagedOOM|Device|IP|OOM|` +
+	`Disable|Slice$|Delegate|SocketBind|BPF|NFT|Restrict(Network)|NUMA|Coredump(Receive))`)
 
 // ofUnit gives the settings of resource control of a unit: of each the last one, and of lists all.
 func ofUnit(f policy.Source) (all []parameter) {
@@ -176,7 +177,8 @@ func ofUnit(f policy.Source) (all []parameter) {
 		}
 		name, value, ok := strings.Cut(line, "=")
 		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
-		if !ok || strings.HasPrefix(line, "#") || strings.HasPrefix(line, ";") || !control.MatchString(name) || name == "MemoryDenyWriteExecute" ||
+		if !ok || strings.HasPrefix(line, "#") || strings.HasPrefix(line, ";") || !control.MatchString(name) ||
+			name == "MemoryDenyWriteExecute" ||
 			strings.HasPrefix(section, "[X-") || value == "" || strings.HasSuffix(name, "Accounting") {
 			continue
 		}

@@ -1,7 +1,6 @@
 package kernelfile
 
 import (
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -11,34 +10,6 @@ import (
 	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/policy"
 )
-
-// Param is one file of a control group with what is, or was, to be written to it.
-type Param struct {
-	File, Text string
-	At         policy.Pos
-}
-
-// What is the line that a param comes from, for comments and reports.
-func (p Param) What() string { return p.File + " = " + p.Text }
-
-// Params turns the files of one group into limits.
-type Params struct {
-	*convert.Draft
-	G   *convert.Group
-	All []Param
-	// SayDefaults notes what is left out because every group has it: for files that somebody wrote.
-	SayDefaults bool
-
-	files map[string]Param // of All, the first of each name
-	by    map[limited]Param
-	mark  int // of what was said and set so far
-}
-
-// limited is what a file limits.
-type limited struct {
-	key policy.Key
-	on  string
-}
 
 // Carry turns every file of the group into limits, or says why not.
 func (p *Params) Carry() {
@@ -75,108 +46,6 @@ func (p *Params) LeaveFile(f Param) {
 	}
 	p.Leave(f.At, why[1], f.What(), "%s", why[0])
 }
-
-// said grows with everything that comes of a file.
-func (p *Params) said() int {
-	return p.mark + p.Report.Said()
-}
-
-// set gives the group a limit, unless a newer file of the same group has given it one already; an older one gives way.
-func (p *Params) set(key policy.Key, on, text string, f Param, what string) bool {
-	p.mark++
-	at := limited{key, on}
-	if other, both := p.by[at]; both && other.File != f.File {
-		if rank(other.File) >= rank(f.File) {
-			p.Change(f.At, what, "gives way to %s: both limit the same", other.What())
-			return false
-		}
-		p.Change(other.At, other.What(), "gives way to %s: both limit the same", what)
-	}
-	p.by[at] = f
-	return p.Set(p.G, key, on, text, f.At, what)
-}
-
-// rank orders files that limit the same: those of cgroup v2 go before v1's, and those of the scheduler that weighs
-// (BFQ) before what another would take.
-func rank(file string) (n int) {
-	if !strings.Contains(file, "_in_bytes") && !strings.HasPrefix(file, "blkio.") && !strings.HasPrefix(file, "cpu.cfs") {
-		n++
-	}
-	if strings.Contains(file, ".bfq.") {
-		n += 2
-	}
-	return n
-}
-
-// of finds another file of the group.
-func (p *Params) of(file string) (Param, bool) {
-	f, there := p.files[file]
-	return f, there
-}
-
-// number reads a whole number as the kernel does: 010 and 0x8 are 8.
-func (p *Params) number(f Param, lowest, highest int64) (int64, bool) {
-	text := strings.TrimSpace(f.Text)
-	return p.numberOf(f, base(text), lowest, highest)
-}
-
-// decimal reads a number of a device's limit, for which the kernel knows no other base (sscanf in blk-throttle.c).
-func (p *Params) decimal(f Param, lowest, highest int64) (int64, bool) {
-	return p.numberOf(f, 10, lowest, highest)
-}
-
-func (p *Params) numberOf(f Param, base int, lowest, highest int64) (int64, bool) {
-	n, err := strconv.ParseInt(strings.TrimSpace(f.Text), base, 64)
-	if err != nil {
-		p.Fail(f.At, fmt.Sprintf("write a whole number from %d to %d", lowest, highest), "%s: %q is not a number",
-			f.File, convert.Clean(f.Text))
-		return 0, false
-	}
-	if n < lowest || n > highest {
-		p.Fail(f.At, "", "%s: %d is outside %d to %d", f.File, n, lowest, highest)
-		return 0, false
-	}
-	return n, true
-}
-
-// base is the base of a number, as kstrtoull of the kernel takes it.
-func base(text string) int {
-	text = strings.TrimLeft(text, "+-")
-	switch {
-	case strings.HasPrefix(text, "0x"), strings.HasPrefix(text, "0X"):
-		return 0
-	case len(text) > 1 && text[0] == '0':
-		return 8
-	}
-	return 10
-}
-
-// bytes reads an amount as memparse of the kernel does: 4096, 512M, 2G; none is no limit.
-func (p *Params) bytes(f Param) (n int64, none, ok bool) {
-	text := strings.TrimSpace(f.Text)
-	if text == "max" || text == "-1" {
-		return 0, true, true
-	}
-	digits, shift := text, 0
-	if i := len(text) - 1; i > 0 && (base(text) != 0 || text[i]&^0x20 != 'E') {
-		if unit := strings.IndexByte("KMGTPE", text[i]&^0x20); unit >= 0 && text[i] > '9' {
-			digits, shift = text[:i], 10*(unit+1)
-		}
-	}
-	u, err := strconv.ParseUint(digits, base(digits), 64)
-	switch {
-	case err != nil || digits[0] == '+':
-		p.Fail(f.At, "the kernel takes bytes, K, M, G and T, powers of 1024: 512M", "%s: %q is not an amount of memory",
-			f.File, convert.Clean(f.Text))
-		return 0, false, false
-	case u >= noLimit>>shift:
-		return 0, true, true
-	}
-	return int64(u) << shift, false, true
-}
-
-// noLimit is what v1 shows for no limit, or nearly.
-const noLimit = math.MaxInt64 - 1<<40
 
 func (p *Params) cpuShares(f Param) {
 	if n, ok := p.number(f, 0, math.MaxInt64); ok {
@@ -425,100 +294,6 @@ func (p *Params) huge(f Param, size, rest string) {
 			n = back
 		}
 		p.set(policy.KeyMemoryHuge, strings.TrimSuffix(size, "B")+"iB", policy.Bytes(n).String(), f, f.What())
-	}
-}
-
-// throttle reads lines "8:16 10485760" of v1's blkio.
-func throttle(key policy.Key, unit string) func(*Params, Param) {
-	return func(p *Params, f Param) {
-		for line := range strings.Lines(f.Text) {
-			words := strings.Fields(line)
-			if len(words) == 0 {
-				continue
-			}
-			if len(words) != 2 || !convert.IsDevice(words[0]) {
-				p.Fail(f.At, `write the device's number and the limit: "8:16 10485760"`,
-					"%s: %q is not a limit of a device", f.File, convert.Clean(line))
-				continue
-			}
-			n, ok := p.decimal(Param{f.File, words[1], f.At}, 0, math.MaxInt64)
-			if ok && n > 0 { // 0 takes the limit away
-				p.set(key, words[0], strconv.FormatInt(n, 10)+unit, f, f.File+" = "+strings.TrimSpace(line))
-			}
-		}
-	}
-}
-
-// ioMaxKeys are the words of v2's io.max.
-var ioMaxKeys = map[string]struct {
-	key  policy.Key
-	unit string
-}{
-	"rbps": {policy.KeyIOReadBandwidth, "B/s"}, "wbps": {policy.KeyIOWriteBandwidth, "B/s"},
-	"riops": {policy.KeyIOReadIOPS, ""}, "wiops": {policy.KeyIOWriteIOPS, ""},
-}
-
-func (p *Params) ioMax(f Param) {
-	for line := range strings.Lines(f.Text) {
-		words := strings.Fields(line)
-		if len(words) == 0 {
-			continue
-		}
-		for _, word := range words[1:] {
-			name, number, _ := strings.Cut(word, "=")
-			to, fine := ioMaxKeys[name]
-			if !fine || !convert.IsDevice(words[0]) {
-				p.Fail(f.At, `write the device's number and the limits: "8:16 rbps=10485760 wiops=500"`,
-					"io.max: %q is not a limit of a device", convert.Clean(line))
-				break
-			}
-			if number == "max" {
-				continue
-			}
-			if n, ok := p.decimal(Param{f.File, number, f.At}, 1, math.MaxInt64); ok {
-				p.set(to.key, words[0], strconv.FormatInt(n, 10)+to.unit, f,
-					f.File+" = "+strings.TrimSpace(line))
-			}
-		}
-	}
-}
-
-// diskWeight reads the weight of a group on all devices or on one: lines "250", "default 250" and "8:16 250". middle is
-// what every group has there, and 100 in a policy (systemd's rule); lowest and most are the kernel's bounds.
-func diskWeight(middle, lowest, most int64) func(*Params, Param) {
-	return func(p *Params, f Param) {
-		for line := range strings.Lines(f.Text) {
-			line = strings.TrimSpace(line)
-			on, number, two := strings.Cut(line, " ")
-			switch {
-			case line == "":
-				continue
-			case !two || on == "default":
-				on, number = "", line[strings.LastIndexByte(line, ' ')+1:]
-			case !convert.IsDevice(on):
-				p.Fail(f.At, `write a weight, or a device's number and a weight: "8:16 200"`, "%s: %q is not a weight",
-					f.File, convert.Clean(line))
-				continue
-			}
-			n, ok := p.number(Param{f.File, number, f.At}, 0, most)
-			if !ok || n == 0 { // 0 takes that of one device away
-				continue
-			}
-			what := f.File + " = " + line
-			fit := max(n, lowest)
-			weight := min(max((fit*100+middle/2)/middle, 1), convert.MaxWeight)
-			switch set := p.set(policy.KeyIOWeight, on, strconv.FormatInt(weight, 10), f, what); {
-			case !set:
-			case fit != n:
-				p.Change(f.At, what, "is a weight of %d, as of %d, the lowest that kernels take there", weight, fit)
-			case weight*middle != n*100:
-				p.Change(f.At, what, "is a weight of %d", weight)
-			}
-			if on != "" {
-				p.Change(f.At, what, "names a disk, so that plan has the disk weigh (BFQ or iocost) where it does not yet; "+
-					"the file that this was imported from changed no disk")
-			}
-		}
 	}
 }
 

@@ -11,8 +11,15 @@ const (
 	// mostExceptions bounds what is taken out of one match. Only a file of very many rules that overlap reaches it.
 	mostExceptions = 64
 	// mostCompared bounds how many rules above one are compared with it, so that the work grows with the file.
-	mostCompared = 1024
+	mostCompared = 256
 )
+
+// placed is a rule that has been read.
+type placed struct {
+	match policy.Match
+	group string // "" when it takes processes out
+	order int
+}
 
 // above are the rules above one, by what they ask: only those that a policy would not put first by itself are looked
 // at.

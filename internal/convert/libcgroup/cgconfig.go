@@ -60,8 +60,9 @@ func (im *cgImport) place() {
 		im.group(g)
 	}
 	if i := slices.IndexFunc(im.groups, func(g *described) bool { return g.to != nil }); i >= 0 {
-		im.Note("a group lies at another path than before, as /bulkhead.%[2]s for /%[1]s: what writes into its files, cgexec and "+
-			"cgclassify need the new one, or `bulkhead run`, `move` and `set`", top(im.groups[i].name), top(im.groups[i].to.Path))
+		im.Note("a group lies at another path than before, as /bulkhead.%[2]s for /%[1]s: what writes into its files, "+
+			"cgexec and cgclassify need the new one, or `bulkhead run`, `move` and `set`", top(im.groups[i].name),
+			top(im.groups[i].to.Path))
 	}
 }
 
@@ -129,33 +130,6 @@ func (im *cgImport) mount(f *cgFile, m cgPair, name string) {
 	case !slices.Contains(kernelfile.Controllers, name):
 		kernelfile.UnknownController(f.Input, name, m.name.offset)
 	}
-}
-
-// described is a group with what its sections say, in the order in which libcgroup carries them out: what a later one
-// says again counts.
-type described struct {
-	name     string // clean
-	at       policy.Pos
-	what     string // the name as it stands there
-	files    []kernelfile.Param
-	index    map[string]int // of files, by name
-	sections []sectionOf
-	perms    []permOf
-	to       *convert.Group // nil when a policy cannot have it
-}
-
-// sectionOf is a section with its file.
-type sectionOf struct {
-	file *cgFile
-	cgSection
-}
-
-// permOf is what one description of a group says of its owners: perm may be nil, and defaults is the default section.
-type permOf struct {
-	file     *cgFile
-	perm     *cgPerm
-	defaults *cgPerm
-	defIn    *cgFile
 }
 
 // describe takes in one description of a group.

@@ -9,19 +9,6 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// ImportRules imports libcgroup's cgrules.conf: groups that match, without limits. With its cgconfig.conf at hand
-// Cgconfig makes one policy of both. The error is policy.Problems.
-func ImportRules(sources []policy.Source) (*convert.Result, error) {
-	r := &convert.Report{}
-	d := convert.NewDraft(r)
-	d.Head = append(d.Head, "Made by bulkhead import cgrules; a comment says which line each match comes from.")
-	readRules(d, sources, nil)
-	if len(d.Root.Children) == 0 && len(r.Problems) == 0 {
-		r.Note("there is no rule in what was read")
-	}
-	return r.Result(d, sources)
-}
-
 // rule is one line of cgrules.conf with those that continue it.
 type rule struct {
 	at          policy.Pos

@@ -41,7 +41,8 @@ type cgExport struct {
 
 func (x *cgExport) line(format string, args ...any) { fmt.Fprintf(&x.b, format+"\n", args...) }
 
-// group writes a group and those inside it. cpuset says that the group above has CPUs and nodes, or is that of the host.
+// group writes a group and those inside it. cpuset says that the group above has CPUs and nodes, or is that of the
+// host.
 func (x *cgExport) group(g *policy.Group, cpuset bool) {
 	x.line("")
 	x.line("%sgroup %s: %s", exactMark, g.Path, convert.GroupFlow(g))
@@ -142,8 +143,8 @@ func cgSections(g *policy.Group, version int, cpuset bool) (s cgWords) {
 		}
 		switch {
 		case set.Key == policy.KeyIOWeight && asked:
-			s.leave(g, set, "libcgroup refuses a whole file over a parameter that the host lacks, and it has weights of "+
-				"disks only where one of them weighs (BFQ, iocost)")
+			s.leave(g, set, "libcgroup refuses a whole file over a parameter that the host lacks, and it has weights "+
+				"of disks only where one of them weighs (BFQ, iocost)")
 			continue
 		case set.Key == policy.KeyIOWeight:
 			continue
@@ -195,9 +196,9 @@ func cgSections(g *policy.Group, version int, cpuset bool) (s cgWords) {
 	return s
 }
 
-// late are the files that are written behind all others, in their order. libcgroup writes them in the order of the file,
-// and the kernel refuses a limit on memory and swap below the one on memory, which is none in a new group, a burst above
-// the quota, and shares of a group that is idle.
+// late are the files that are written behind all others, in their order. libcgroup writes them in the order of the
+// file, and the kernel refuses a limit on memory and swap below the one on memory, which is none in a new group, a
+// burst above the quota, and shares of a group that is idle.
 var late = []string{"cpu.cfs_quota_us", "cpu.cfs_burst_us", "cpu.idle", "memory.memsw.limit_in_bytes"}
 
 func isCpuset(key policy.Key) bool {

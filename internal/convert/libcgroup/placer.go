@@ -9,6 +9,19 @@ import (
 	"bulkhead/internal/policy"
 )
 
+// ImportRules imports libcgroup's cgrules.conf: groups that match, without limits. With its cgconfig.conf at hand
+// Cgconfig makes one policy of both. The error is policy.Problems.
+func ImportRules(sources []policy.Source) (*convert.Result, error) {
+	r := &convert.Report{}
+	d := convert.NewDraft(r)
+	d.Head = append(d.Head, "Made by bulkhead import cgrules; a comment says which line each match comes from.")
+	readRules(d, sources, nil)
+	if len(d.Root.Children) == 0 && len(r.Problems) == 0 {
+		r.Note("there is no rule in what was read")
+	}
+	return r.Result(d, sources)
+}
+
 // readRules puts what rules match into the groups that they name. im holds the groups and templates of a cgconfig.conf;
 // nil without one.
 func readRules(d *convert.Draft, sources []policy.Source, im *cgImport) {
@@ -32,13 +45,6 @@ type placer struct {
 	matched map[*convert.Group]map[string]bool // entries that a group has
 }
 
-// placed is a rule that has been read.
-type placed struct {
-	match policy.Match
-	group string // "" when it takes processes out
-	order int
-}
-
 // place takes over one rule.
 func (p *placer) place(r rule) {
 	m := policy.Match{Program: r.process}
@@ -49,8 +55,8 @@ func (p *placer) place(r rule) {
 		m.User = name
 	}
 	if _, err := strconv.Atoi(m.User + m.UnixGroup); err == nil {
-		p.Change(r.at, r.what, "is the user or group of this number: libcgroup looks for one of this name, and skips the "+
-			"rule where there is none")
+		p.Change(r.at, r.what, "is the user or group of this number: libcgroup looks for one of this name, and skips "+
+			"the rule where there is none")
 	}
 	if m.Program == "*" {
 		m.Program = ""
@@ -296,10 +302,4 @@ func (im *cgImport) fromTemplate(destination string, to *convert.Group) {
 		sections = append(sections, sectionOf{t.file, s})
 	}
 	im.fill(to, sections, im.check(t.file, t.group))
-}
-
-// templateOf is a template with its file.
-type templateOf struct {
-	file  *cgFile
-	group *cgGroup
 }

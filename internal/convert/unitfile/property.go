@@ -95,8 +95,8 @@ var leftProperties = map[string][2]string{
 
 // leftLists are those of them that add up.
 var leftLists = []string{"DeviceAllow", "IPAddressAllow", "IPAddressDeny", "IPIngressFilterPath", "IPEgressFilterPath",
-	"BPFProgram", "NFTSet", "SocketBindAllow", "SocketBindDeny", "RestrictNetworkInterfaces", "IODeviceLatencyTargetSec",
-	"Delegate", "DisableControllers"}
+	"BPFProgram", "NFTSet", "SocketBindAllow", "SocketBindDeny", "RestrictNetworkInterfaces",
+	"IODeviceLatencyTargetSec", "Delegate", "DisableControllers"}
 
 // processProperties are settings of a service's processes that look like limits.
 var processProperties = map[string][2]string{
@@ -121,8 +121,8 @@ func (im *sliceImport) limits(g *convert.Group, u *unitFile, section string) {
 		switch {
 		case a.section != section:
 			if resource(a.name) && !strings.HasPrefix(a.section, "X-") {
-				im.Leave(a.at, "write it below ["+section+"]", a.what(), "it stands in [%s], where systemd does not read it",
-					convert.Clean(a.section))
+				im.Leave(a.at, "write it below ["+section+"]", a.what(),
+					"it stands in [%s], where systemd does not read it", convert.Clean(a.section))
 			}
 			continue
 		case seen[a.name]:
@@ -414,8 +414,8 @@ func (im *sliceImport) devices(g *convert.Group, u *unitFile) {
 		for _, a := range list {
 			im.device(g, a, p.key, p.unit)
 			if p.key == policy.KeyIOWeight {
-				im.Change(a.at, a.what(), "names a disk, so that plan has the disk weigh (BFQ or iocost) where it does not "+
-					"yet; systemd changes no disk")
+				im.Change(a.at, a.what(), "names a disk, so that plan has the disk weigh (BFQ or iocost) where it "+
+					"does not yet; systemd changes no disk")
 			}
 		}
 	}

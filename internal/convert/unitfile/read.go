@@ -65,8 +65,8 @@ func (f *fragment) rank() int {
 	return 0
 }
 
-// units reads the files of an import and gives each unit once, with what its own file and its drop-ins say, and those of
-// its template, of all units whose names begin as its own, and of its type.
+// units reads the files of an import and gives each unit once, with what its own file and its drop-ins say, and those
+// of its template, of all units whose names begin as its own, and of its type.
 func units(r *convert.Report, sources []policy.Source) []*unitFile {
 	files, includes := map[string]policy.Source{}, 0
 	for _, s := range sources {
@@ -95,7 +95,8 @@ func units(r *convert.Report, sources []policy.Source) []*unitFile {
 			case first == nil:
 				own[name] = f
 			case first.rank() == f.rank():
-				r.FailWith(at, first.at, "keep one of them: systemd reads the one in /etc", "unit %s has two files", name)
+				r.FailWith(at, first.at, "keep one of them: systemd reads the one in /etc", "unit %s has two files",
+					name)
 				continue
 			default:
 				if first.rank() > f.rank() {

@@ -96,8 +96,8 @@ func (im *sliceImport) member(u *unitFile, limited bool) {
 		return
 	}
 	if strings.Contains(u.name, "@.") && u.limits(section) {
-		im.Change(u.at, u.name, "each instance has these limits for itself in systemd, and here they are of all instances "+
-			"together; import the unit of an instance for one of its own")
+		im.Change(u.at, u.name, "each instance has these limits for itself in systemd, and here they are of all "+
+			"instances together; import the unit of an instance for one of its own")
 	}
 	match := policy.Match{Unit: unitPattern(u.name)}
 	for _, name := range u.instances {

@@ -56,8 +56,9 @@ var matchFields = []matchField{
 		schema: policy.JSONSchema{"enum": helperKinds}},
 	{name: "exe", doc: "Executable: a glob over its base name, or over its whole path when it holds a /.",
 		of: func(m *policy.Match) *string { return &m.Exe }, check: checkExe},
-	{name: "program", doc: "What was started, executable or script: a base name, a path, or the beginning of one and a *.",
-		of: func(m *policy.Match) *string { return &m.Program }, check: checkProgram},
+	{name: "program",
+		doc: "What was started, executable or script: a base name, a path, or the beginning of one and a *.",
+		of:  func(m *policy.Match) *string { return &m.Program }, check: checkProgram},
 	{name: "cmdline", doc: "Regular expression (RE2, unanchored) over the arguments joined by single spaces.",
 		of: func(m *policy.Match) *string { return &m.Cmdline }, check: checkRegexp,
 		schema: policy.JSONSchema{"type": "string", "format": "regex", "minLength": 1}},
@@ -270,7 +271,8 @@ func checkProgram(text string) *policy.Fault {
 	whole := strings.HasPrefix(name, "/") || strings.HasPrefix(name, "{")
 	switch {
 	case strings.Trim(name, "/") == "":
-		return policy.Faultf("say which program is meant: mysqld, or /opt/mysql/*", "%q would match every process", text)
+		return policy.Faultf("say which program is meant: mysqld, or /opt/mysql/*", "%q would match every process",
+			text)
 	case !whole && (begin || strings.Contains(name, "/")):
 		return policy.Faultf("write the whole path, from /, or the base name alone",
 			"%q matches nothing: it is compared with the whole path", text)
