@@ -121,9 +121,7 @@ func (c *compiled) may(l *look, s *subject, owner bool) bool {
 	switch {
 	case m.Helper != "" && !helps(s.p):
 		return false
-	case m.Exe != "" && s.p.Exe != "" && !c.exe.matches(s.p.Exe):
-		return false
-	case m.Program != "" && !c.program.may(s.p.Exe, s.p.Args):
+	case m.Exe != "" && s.p.Exe != "" && !c.exe.matches(s.p.Exe), !c.program.may(s.p.Exe, s.p.Args):
 		return false
 	case c.cmdline != nil && !c.cmdlineMatches(s):
 		return false

@@ -129,7 +129,7 @@ func (p program) matches(name string) bool {
 
 // may says whether it can match a process of which executable and arguments are known.
 func (p program) may(exe string, args []string) bool {
-	return exe == "" || p.matches(exe) || slices.ContainsFunc(args, func(arg string) bool {
+	return exe == "" || p == program{} || p.matches(exe) || slices.ContainsFunc(args, func(arg string) bool {
 		first, _, _ := strings.Cut(arg, " ")
 		return p.begin && !strings.HasPrefix(arg, "/") && strings.Contains(arg, "/") || // below its directory
 			path.Base(arg) == path.Base(p.text) || path.Base(first) == path.Base(p.text) || p.matches(arg)

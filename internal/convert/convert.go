@@ -189,24 +189,15 @@ func (in *Input) isText() bool {
 			policy.Bytes(maxSize))
 		return false
 	}
-	var mended []byte // the body, where comments had other bytes
-	for i, line := 0, 0; i < len(in.Body); {
+	in.mendComments()
+	for i := 0; i < len(in.Body); {
 		c := in.Body[i]
-		if c == '\n' {
-			line = i + 1
-		}
 		if c >= ' ' && c < 0x7f || c == '\t' || c == '\n' {
 			i++
 			continue
 		}
 		r, size := utf8.DecodeRuneInString(in.Body[i:])
 		switch {
-		case r == utf8.RuneError && size <= 1 && in.comment != nil && in.comment(in.Body[line:i]):
-			if mended == nil {
-				mended = []byte(in.Body)
-				in.Note("%s has comments that are not UTF-8; they are read over", in.File)
-			}
-			mended[i] = '?'
 		case r == utf8.RuneError && size <= 1:
 			in.Fail(in.At(i), hint, "byte 0x%02x is not UTF-8 text", c)
 			return false
@@ -221,10 +212,32 @@ func (in *Input) isText() bool {
 		}
 		i += size
 	}
-	if mended != nil {
-		in.Body = string(mended)
-	}
 	return true
+}
+
+// mendComments puts a ? in the place of each byte of a comment that is not UTF-8.
+func (in *Input) mendComments() {
+	if in.comment == nil || utf8.ValidString(in.Body) {
+		return
+	}
+	mended, changed := []byte(in.Body), false
+	for n, start := range in.Starts {
+		end := len(mended)
+		if n+1 < len(in.Starts) {
+			end = in.Starts[n+1]
+		}
+		for i := start; i < end; {
+			r, size := utf8.DecodeRune(mended[i:end])
+			if r == utf8.RuneError && size == 1 && in.comment(in.Body[start:i]) {
+				mended[i], changed = '?', true
+			}
+			i += size
+		}
+	}
+	if changed {
+		in.Body = string(mended)
+		in.Note("%s has comments that are not UTF-8; they are read over", in.File)
+	}
 }
 
 // LineComments are comments that take a whole line, which begins with one of these signs.

@@ -61,28 +61,17 @@ func (r *reader) read(path string, named bool) {
 	}
 	defer f.Close()
 	info, err := f.Stat()
-	if err != nil {
+	switch {
+	case err != nil:
 		r.fail(path, err)
 		return
-	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		id := fileID{uint64(st.Dev), st.Ino}
-		if r.seen[id] {
-			return // twice, or a link back to where we came from
-		}
-		r.seen[id] = true
+	case r.twice(info):
+		return
 	}
 	switch {
 	case info.IsDir() && !named && r.wanted != nil && !r.wanted(filepath.Base(path)+"/"):
 	case info.IsDir():
-		names, err := f.Readdirnames(-1)
-		if err != nil {
-			r.fail(path, err)
-		}
-		slices.Sort(names)
-		for _, name := range names {
-			r.read(filepath.Join(path, name), false)
-		}
+		r.directory(f)
 	case !named && r.wanted != nil && !r.wanted(filepath.Base(path)):
 	case !info.Mode().IsRegular():
 		if named {
@@ -98,5 +87,29 @@ func (r *reader) read(path string, named bool) {
 			return
 		}
 		r.sources = append(r.sources, policy.Source{Path: path, Text: string(data)})
+	}
+}
+
+// twice says whether a file was there before: by another name, or by a link back to where we came from.
+func (r *reader) twice(info fs.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return false
+	}
+	id := fileID{st.Dev, st.Ino}
+	before := r.seen[id]
+	r.seen[id] = true
+	return before
+}
+
+// directory reads what is in an open directory.
+func (r *reader) directory(f *os.File) {
+	names, err := f.Readdirnames(-1)
+	if err != nil {
+		r.fail(f.Name(), err)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		r.read(filepath.Join(f.Name(), name), false)
 	}
 }

@@ -25,7 +25,7 @@ func Import(files, rules []policy.Source) (*convert.Result, error) {
 		owned: map[*cgPerm][2]ownership{},
 		said:  map[*convert.Group]cgSaid{}}
 	for _, s := range files {
-		if in, ok := r.Open(s, convert.LineComments("#")); ok {
+		if in, ok := r.Open(s, convert.LineComments("#*")); ok {
 			im.parsed = append(im.parsed, parseCgconfig(in))
 		}
 	}

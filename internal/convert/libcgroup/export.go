@@ -131,7 +131,41 @@ func (s cgWords) has(file string) bool {
 // cgSections gives the files of a group in the kernel's words, by the table of knobs. Without cpuset it has no CPUs and
 // nodes: the kernel takes none that the group above lacks.
 func cgSections(g *policy.Group, version int, cpuset bool) (s cgWords) {
-	var settings policy.Settings
+	settings := s.settings(g, cpuset)
+	written := map[policy.Key]bool{}
+	for _, row := range knob.Table() {
+		if row.Version == version {
+			s.row(row, settings, written)
+		}
+	}
+	slices.SortStableFunc(s.files,
+		func(a, b kernelfile.Param) int { return slices.Index(late, a.File) - slices.Index(late, b.File) })
+	s.halfCpuset(g, version)
+	s.task, s.admin = permsOf(g.Owner)
+	for _, o := range g.Owner {
+		if o.Bounds != nil || o.Has(policy.MayFreeze) {
+			s.left = append(s.left, convert.Remark{Pos: o.Pos,
+				What: "group " + g.Path + ": owner: freeze, and set within bounds",
+				Why:  "libcgroup knows owners of files alone"})
+		}
+	}
+	for _, set := range settings {
+		_, lifted := set.Value.(policy.Unlimited)
+		switch isIO := strings.HasPrefix(string(set.Key), "io."); {
+		case lifted:
+		case set.Key.OfNetwork():
+			s.leave(g, set, "libcgroup does not limit networks")
+		case isIO && set.Dev == "":
+			s.leave(g, set, "it is for a path or a group of disks, and the kernel's files take a device's number")
+		case !written[set.Key]:
+			s.leave(g, set, fmt.Sprintf("cgroup v%d has no file for it", version))
+		}
+	}
+	return s
+}
+
+// settings are the limits of a group for which the kernel's files have words.
+func (s *cgWords) settings(g *policy.Group, cpuset bool) (settings policy.Settings) {
 	for _, set := range convert.WithRole(g) {
 		_, asked := g.Settings.Get(set.Key, set.On)
 		_, lifted := set.Value.(policy.Unlimited)
@@ -157,14 +191,11 @@ func cgSections(g *policy.Group, version int, cpuset bool) (s cgWords) {
 		}
 		settings = append(settings, set)
 	}
-	written := map[policy.Key]bool{}
-	for _, row := range knob.Table() {
-		if row.Version == version {
-			s.row(row, settings, written)
-		}
-	}
-	slices.SortStableFunc(s.files,
-		func(a, b kernelfile.Param) int { return slices.Index(late, a.File) - slices.Index(late, b.File) })
+	return settings
+}
+
+// halfCpuset says when a group has CPUs without nodes, or nodes without CPUs.
+func (s *cgWords) halfCpuset(g *policy.Group, version int) {
 	if cpus := s.has("cpuset.cpus"); version == 1 && cpus != s.has("cpuset.mems") {
 		lacks := "cpuset.cpus"
 		if cpus {
@@ -173,27 +204,6 @@ func cgSections(g *policy.Group, version int, cpuset bool) (s cgWords) {
 		s.left = append(s.left, convert.Remark{Pos: g.Pos, What: "group " + g.Path + ": " + lacks,
 			Why: "no process can enter a group of cpuset without it", Instead: "add what the host has"})
 	}
-	s.task, s.admin = permsOf(g.Owner)
-	for _, o := range g.Owner {
-		if o.Bounds != nil || o.Has(policy.MayFreeze) {
-			s.left = append(s.left, convert.Remark{Pos: o.Pos,
-				What: "group " + g.Path + ": owner: freeze, and set within bounds",
-				Why:  "libcgroup knows owners of files alone"})
-		}
-	}
-	for _, set := range settings {
-		_, lifted := set.Value.(policy.Unlimited)
-		switch isIO := strings.HasPrefix(string(set.Key), "io."); {
-		case lifted:
-		case set.Key.OfNetwork():
-			s.leave(g, set, "libcgroup does not limit networks")
-		case isIO && set.Dev == "":
-			s.leave(g, set, "it is for a path or a group of disks, and the kernel's files take a device's number")
-		case !written[set.Key]:
-			s.leave(g, set, fmt.Sprintf("cgroup v%d has no file for it", version))
-		}
-	}
-	return s
 }
 
 // late are the files that are written behind all others, in their order. libcgroup writes them in the order of the

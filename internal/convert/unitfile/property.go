@@ -46,71 +46,6 @@ var setProperties = []struct {
 	key  policy.Key
 }{{"AllowedCPUs", policy.KeyCPUCPUs}, {"AllowedMemoryNodes", policy.KeyMemoryNUMA}}
 
-// leftProperties are settings of resource control that have no place in a policy: why, and what to do instead.
-var leftProperties = map[string][2]string{
-	"StartupCPUWeight":          {"a policy has no values for the start of the host"},
-	"StartupCPUShares":          {"a policy has no values for the start of the host"},
-	"StartupIOWeight":           {"a policy has no values for the start of the host"},
-	"StartupBlockIOWeight":      {"a policy has no values for the start of the host"},
-	"StartupAllowedCPUs":        {"a policy has no values for the start of the host"},
-	"StartupAllowedMemoryNodes": {"a policy has no values for the start of the host"},
-	"StartupMemoryHigh":         {"a policy has no values for the start of the host"},
-	"StartupMemoryMax":          {"a policy has no values for the start of the host"},
-	"StartupMemorySwapMax":      {"a policy has no values for the start of the host"},
-	"StartupMemoryLow":          {"a policy has no values for the start of the host"},
-	"DefaultMemoryLow":          {"bulkhead gives each group its own values"},
-	"DefaultMemoryMin":          {"bulkhead gives each group its own values"},
-	"DefaultStartupMemoryLow":   {"bulkhead gives each group its own values"},
-	"MemoryZSwapMax":            {convert.NoKey}, "StartupMemoryZSwapMax": {convert.NoKey},
-	"MemoryZSwapWriteback": {convert.NoKey}, "MemoryKSM": {convert.NoKey}, "MemoryTHP": {convert.NoKey},
-	"IODeviceLatencyTargetSec": {convert.NoKey},
-	"DevicePolicy": {"bulkhead does not govern access to devices",
-		"leave it in the unit: systemd holds it"},
-	"DeviceAllow": {"bulkhead does not govern access to devices",
-		"leave it in the unit: systemd holds it"},
-	"IPAddressAllow": {"bulkhead limits rates, not addresses",
-		"leave it in the unit: systemd holds it"},
-	"IPAddressDeny": {"bulkhead limits rates, not addresses",
-		"leave it in the unit: systemd holds it"},
-	"IPIngressFilterPath":                 {convert.NoKey, "leave it in the unit: systemd holds it"},
-	"IPEgressFilterPath":                  {convert.NoKey, "leave it in the unit: systemd holds it"},
-	"BPFProgram":                          {convert.NoKey, "leave it in the unit: systemd holds it"},
-	"NFTSet":                              {convert.NoKey, "leave it in the unit: systemd holds it"},
-	"SocketBindAllow":                     {convert.NoKey, "leave it in the unit: systemd holds it"},
-	"SocketBindDeny":                      {convert.NoKey, "leave it in the unit: systemd holds it"},
-	"RestrictNetworkInterfaces":           {convert.NoKey, "leave it in the unit: systemd holds it"},
-	"ManagedOOMSwap":                      {"systemd-oomd acts by itself", "leave it in the unit"},
-	"ManagedOOMMemoryPressure":            {"systemd-oomd acts by itself", "leave it in the unit"},
-	"ManagedOOMMemoryPressureLimit":       {"systemd-oomd acts by itself", "leave it in the unit"},
-	"ManagedOOMMemoryPressureDurationSec": {"systemd-oomd acts by itself", "leave it in the unit"},
-	"ManagedOOMPreference":                {"systemd-oomd acts by itself", "leave it in the unit"},
-	"MemoryPressureWatch":                 {convert.NoKey}, "MemoryPressureThresholdSec": {convert.NoKey},
-	"CoredumpReceive": {convert.NoKey}, "CPUPressureWatch": {convert.NoKey}, "IOPressureWatch": {convert.NoKey},
-	"Delegate":           {"the unit's own business", "leave it in the unit"},
-	"DelegateSubgroup":   {"the unit's own business", "leave it in the unit"},
-	"DisableControllers": {"bulkhead turns controllers on where a limit needs them"},
-	"CPUSetPartition":    {"bulkhead gives CPUs, and takes them from nobody"},
-	"ConcurrencyHardMax": {convert.NoKey}, "ConcurrencySoftMax": {convert.NoKey},
-}
-
-// leftLists are those of them that add up.
-var leftLists = []string{"DeviceAllow", "IPAddressAllow", "IPAddressDeny", "IPIngressFilterPath", "IPEgressFilterPath",
-	"BPFProgram", "NFTSet", "SocketBindAllow", "SocketBindDeny", "RestrictNetworkInterfaces",
-	"IODeviceLatencyTargetSec", "Delegate", "DisableControllers"}
-
-// processProperties are settings of a service's processes that look like limits.
-var processProperties = map[string][2]string{
-	"CPUAffinity":          {"it is of the processes, not of the group", "ask for cpu.cpus, which they cannot leave"},
-	"NUMAPolicy":           {"it is of the processes, not of the group", "ask for memory.numa"},
-	"NUMAMask":             {"it is of the processes, not of the group", "ask for memory.numa"},
-	"Nice":                 {"it is of the processes, not of the group", "cpu.weight shares the CPU between groups"},
-	"CPUSchedulingPolicy":  {"it is of the processes, not of the group"},
-	"IOSchedulingClass":    {"it is of the processes, not of the group"},
-	"IOSchedulingPriority": {"it is of the processes, not of the group"},
-	"LimitAS":              {"it is of each process", "memory.max is of the group"},
-	"LimitNPROC":           {"it is of each user", "tasks is of the group"}, "LimitCPU": {"it is of each process"},
-}
-
 // accounting are the switches that bulkhead sets by itself where a limit needs them.
 func isAccounting(name string) bool { return strings.HasSuffix(name, "Accounting") }
 
@@ -124,61 +59,61 @@ func (im *sliceImport) limits(g *convert.Group, u *unitFile, section string) {
 				im.Leave(a.at, "write it below ["+section+"]", a.what(),
 					"it stands in [%s], where systemd does not read it", convert.Clean(a.section))
 			}
-			continue
-		case seen[a.name]:
-			continue
-		}
-		seen[a.name] = true
-		last, counts := u.last(a.name)
-		why, left := leftProperties[a.name]
-		ofProcess, process := processProperties[a.name]
-		switch read := properties[a.name]; {
-		case read != nil && counts:
-			said, shares := im.Said()+len(g.Settings), g.Shares
-			if read(im, g, u, last); said == im.Said()+len(g.Settings) && shares == g.Shares {
-				im.idle(last)
-			}
-		case left && counts && last.asks():
-			said := []assignment{last}
-			if slices.Contains(leftLists, a.name) {
-				said = u.all(a.name)
-			}
-			for _, one := range said {
-				im.Leave(one.at, why[1], one.what(), "%s", why[0])
-			}
-		case left && counts:
-			im.idle(last)
-		case a.name == "CPUQuotaPeriodSec" && counts:
-			if _, limited := u.last("CPUQuota"); !limited {
-				im.Leave(last.at, "", last.what(), "a period without a quota limits nothing")
-			}
-		case isAccounting(a.name) && counts:
-			im.Note("accounting is not carried over: bulkhead switches on what its limits need")
-		case process && counts && section == "Service":
-			im.Leave(last.at, ofProcess[1], last.what(), "%s", ofProcess[0])
-		case section == "Slice" && !sliceSetting(a.name):
-			im.Leave(a.at, "see systemd.resource-control(5)", a.what(),
-				"a slice has no such setting, and systemd takes no notice of it")
+		case !seen[a.name]:
+			seen[a.name] = true
+			im.setting(g, u, a, section)
 		}
 	}
 	im.devices(g, u)
 	im.sets(g, u)
 }
 
+// setting reads one setting of a unit: of several lines the one that counts.
+func (im *sliceImport) setting(g *convert.Group, u *unitFile, a assignment, section string) {
+	last, counts := u.last(a.name)
+	_, left := leftProperties[a.name]
+	ofProcess, process := processProperties[a.name]
+	switch read := properties[a.name]; {
+	case section == "Slice" && !sliceSetting(a.name):
+		im.Leave(a.at, "see systemd.resource-control(5)", a.what(),
+			"a slice has no such setting, and systemd takes no notice of it")
+	case !counts:
+	case read != nil:
+		said, shares := im.Said()+len(g.Settings), g.Shares
+		if read(im, g, u, last); said == im.Said()+len(g.Settings) && shares == g.Shares {
+			im.idle(last)
+		}
+	case left:
+		im.leave(u, last)
+	case process && section == "Service":
+		im.Leave(last.at, ofProcess[1], last.what(), "%s", ofProcess[0])
+	case a.name == "CPUQuotaPeriodSec":
+		if _, limited := u.last("CPUQuota"); !limited {
+			im.Leave(last.at, "", last.what(), "a period without a quota limits nothing")
+		}
+	case isAccounting(a.name):
+		im.Note("accounting is not carried over: bulkhead switches on what its limits need")
+	}
+}
+
+// leave reports a setting that has no place in a policy; of a list each of its entries.
+func (im *sliceImport) leave(u *unitFile, last assignment) {
+	all, why := []assignment{last}, leftProperties[last.name]
+	if slices.Contains(leftLists, last.name) {
+		all = u.all(last.name)
+	}
+	for _, a := range all {
+		if a.asks() {
+			im.Leave(a.at, why[1], a.what(), "%s", why[0])
+		} else {
+			im.idle(a)
+		}
+	}
+}
+
 // idle notes a setting that has the value that every unit has.
 func (im *sliceImport) idle(a assignment) {
 	im.Note("%s is what every unit has, and is left out", a.what())
-}
-
-// asks says whether a setting that has no place in a policy asks for anything.
-func (a assignment) asks() bool {
-	switch a.value {
-	case "auto", "infinity":
-		return false
-	case "no", "false", "0": // of these settings it is a value as any other
-		return strings.HasPrefix(a.name, "StartupAllowed") || strings.Contains(a.name, "ZSwap")
-	}
-	return true
 }
 
 // resource says whether a name is a setting of resource control.

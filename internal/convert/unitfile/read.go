@@ -65,76 +65,89 @@ func (f *fragment) rank() int {
 	return 0
 }
 
+// library are the files of an import, by the units that they are about.
+type library struct {
+	report   *convert.Report
+	files    map[string]policy.Source // that were given, for .include
+	own      map[string]*fragment
+	dropIns  map[string][]*fragment
+	includes int // how many files were included so far
+}
+
 // units reads the files of an import and gives each unit once, with what its own file and its drop-ins say, and those
 // of its template, of all units whose names begin as its own, and of its type.
-func units(r *convert.Report, sources []policy.Source) []*unitFile {
-	files, includes := map[string]policy.Source{}, 0
+func units(r *convert.Report, sources []policy.Source) (all []*unitFile) {
+	l := library{report: r, files: map[string]policy.Source{}, own: map[string]*fragment{},
+		dropIns: map[string][]*fragment{}}
 	for _, s := range sources {
-		files[filepath.Clean(s.Path)] = s
+		l.files[filepath.Clean(s.Path)] = s
 	}
-	own, dropIns := map[string]*fragment{}, map[string][]*fragment{}
-	var all []*unitFile
 	byName := map[string]*unitFile{}
 	for _, dropIn := range []bool{false, true} { // units in the order of their files
 		for _, s := range sources {
-			at := policy.Pos{File: s.Path, Line: 1, Column: 1}
 			name, isDropIn, ok := unitOf(s.Path)
 			switch {
 			case isDropIn != dropIn:
-				continue
 			case !ok:
-				r.Fail(at, "name it as systemd would find it: NAME.slice, NAME.service, or NAME.slice.d/50-x.conf",
+				r.Fail(policy.Pos{File: s.Path, Line: 1, Column: 1},
+					"name it as systemd would find it: NAME.slice, NAME.service, or NAME.slice.d/50-x.conf",
 					"%q is not the name of a unit's file", path.Base(s.Path))
-				continue
-			}
-			f := &fragment{of: name, file: path.Base(s.Path), dropIn: dropIn, at: at}
-			first := own[name]
-			switch {
-			case dropIn:
-				dropIns[name] = append(dropIns[name], f)
-			case first == nil:
-				own[name] = f
-			case first.rank() == f.rank():
-				r.FailWith(at, first.at, "keep one of them: systemd reads the one in /etc", "unit %s has two files",
-					name)
-				continue
 			default:
-				if first.rank() > f.rank() {
-					own[name] = f
-					first, f = f, first
+				l.add(name, dropIn, s)
+				if byName[name] == nil && !forMany(name) {
+					byName[name] = &unitFile{name: name}
+					all = append(all, byName[name])
 				}
-				r.Leave(f.at, "", name, "systemd reads %s instead", first.at.File)
-				if f.at == at {
-					continue
-				}
-				f = first
-			}
-			if in, ok := r.Open(s, convert.LineComments("#;")); ok {
-				p := unitParser{Input: in, unit: f, files: files, includes: &includes,
-					chain: []string{filepath.Clean(s.Path)}}
-				p.parse()
-			}
-			if byName[name] == nil && !forMany(name) {
-				byName[name] = &unitFile{name: name}
-				all = append(all, byName[name])
 			}
 		}
 	}
 	for _, u := range all {
-		u.compose(own, dropIns)
+		u.compose(l.own, l.dropIns)
 		if template := templateOf(u.name); byName[template] != nil {
 			byName[template].instances = append(byName[template].instances, u.name)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(dropIns)) {
-		for _, f := range dropIns[name] {
+	l.unused()
+	return all
+}
+
+// add takes in a file: of several of one unit that of the first directory.
+func (l *library) add(name string, dropIn bool, s policy.Source) {
+	f := &fragment{of: name, file: path.Base(s.Path), dropIn: dropIn,
+		at: policy.Pos{File: s.Path, Line: 1, Column: 1}}
+	first := l.own[name]
+	switch {
+	case dropIn:
+		l.dropIns[name] = append(l.dropIns[name], f)
+	case first == nil:
+		l.own[name] = f
+	case first.rank() == f.rank():
+		l.report.FailWith(f.at, first.at, "keep one of them: systemd reads the one in /etc", "unit %s has two files",
+			name)
+		return
+	case first.rank() < f.rank():
+		l.report.Leave(f.at, "", name, "systemd reads %s instead", first.at.File)
+		return
+	default:
+		l.own[name] = f
+		l.report.Leave(first.at, "", name, "systemd reads %s instead", s.Path)
+	}
+	if in, ok := l.report.Open(s, convert.LineComments("#;")); ok {
+		p := unitParser{Input: in, unit: f, library: l, chain: []string{filepath.Clean(s.Path)}}
+		p.parse()
+	}
+}
+
+// unused reports drop-ins for many units of which none is there.
+func (l *library) unused() {
+	for _, name := range slices.Sorted(maps.Keys(l.dropIns)) {
+		for _, f := range l.dropIns[name] {
 			if !f.used && forMany(name) {
-				r.Leave(f.at, "import it with the units that it is for, or name a group of each", name+".d",
+				l.report.Leave(f.at, "import it with the units that it is for, or name a group of each", name+".d",
 					"its settings are for every unit whose name %s, and none of these is imported", whose(name))
 			}
 		}
 	}
-	return all
 }
 
 // compose gathers what the files of a unit say.
@@ -214,10 +227,8 @@ type unitParser struct {
 	*convert.Input
 	unit    *fragment
 	section string
-	files   map[string]policy.Source // that were given, for .include
-	// includes counts the files that were included so far, in all units.
-	includes *int
-	chain    []string // of files that include each other
+	*library
+	chain []string // of files that include each other
 }
 
 func (p *unitParser) parse() {
@@ -267,15 +278,15 @@ func (p *unitParser) include(offset int, name string) {
 	case !given:
 		p.Bad(offset, "give it to import too, or write a drop-in instead: systemd 253 no longer has .include",
 			".include %q: it is not among the files that are imported", convert.Clean(name))
-	case len(p.chain) > 16 || *p.includes > mostIncludes:
+	case len(p.chain) > 16 || p.includes > mostIncludes:
 		p.Bad(offset, "", "files include each other too deep, or too often")
 	default:
-		*p.includes++
+		p.includes++
 		in, ok := p.Open(s, convert.LineComments("#;"))
 		if !ok {
 			return
 		}
-		inner := unitParser{Input: in, unit: p.unit, files: p.files, includes: p.includes,
+		inner := unitParser{Input: in, unit: p.unit, library: p.library,
 			chain: append(slices.Clone(p.chain), file)}
 		inner.parse()
 	}

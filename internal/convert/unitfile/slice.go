@@ -95,16 +95,7 @@ func (im *sliceImport) member(u *unitFile, limited bool) {
 			convert.Clean(slice.value))
 		return
 	}
-	if strings.Contains(u.name, "@.") && u.limits(section) {
-		im.Change(u.at, u.name, "each instance has these limits for itself in systemd, and here they are of all "+
-			"instances together; import the unit of an instance for one of its own")
-	}
-	match := policy.Match{Unit: unitPattern(u.name)}
-	for _, name := range u.instances {
-		match.Except = append(match.Except, policy.Match{Unit: name})
-	}
-	entry := convert.Raw{Key: "match", Text: convert.MatchFlow(match),
-		From: convert.From(u.at, u.name)}
+	entry := im.entry(u, section)
 	switch {
 	case len(own.Settings) == 0 && own.Shares == nil && !placed:
 		if len(im.Left) == count {
@@ -119,6 +110,20 @@ func (im *sliceImport) member(u *unitFile, limited bool) {
 				u.name, slice.value)
 		}
 	}
+}
+
+// entry is how a group matches a unit; a template all its instances but those that have files of their own.
+func (im *sliceImport) entry(u *unitFile, section string) convert.Raw {
+	if strings.Contains(u.name, "@.") && u.limits(section) {
+		im.Change(u.at, u.name, "each instance has these limits for itself in systemd, and here they are of all "+
+			"instances together; import the unit of an instance for one of its own")
+	}
+	match := policy.Match{Unit: unitPattern(u.name)}
+	for _, name := range u.instances {
+		match.Except = append(match.Except, policy.Match{Unit: name})
+	}
+	return convert.Raw{Key: "match", Text: convert.MatchFlow(match),
+		From: convert.From(u.at, u.name)}
 }
 
 // limits says whether a unit has a limit of a group's, and not of its processes alone (OOMScoreAdjust=).
