@@ -280,8 +280,15 @@ func checkProgram(text string) *policy.Fault {
 	return nil
 }
 
+// longestRegexp bounds a regular expression: each is run on every command line.
+const longestRegexp = 64 << 10
+
 // checkRegexp compiles a regular expression and refuses one that says nothing about a process.
 func checkRegexp(text string) *policy.Fault {
+	if len(text) > longestRegexp {
+		return policy.Faultf("write several entries", "a regular expression of %d bytes is longer than %d", len(text),
+			longestRegexp)
+	}
 	re, err := regexp.Compile(policy.Placeholder.ReplaceAllString(text, "x"))
 	if err != nil {
 		return policy.Faultf("the syntax is RE2's: https://github.com/google/re2/wiki/Syntax", "%s",

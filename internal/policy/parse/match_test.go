@@ -24,3 +24,13 @@ func TestProgram(t *testing.T) {
 		}
 	}
 }
+
+// A regular expression that would make each look slow is refused.
+func TestLongRegexp(t *testing.T) {
+	for length, fine := range map[int]bool{longestRegexp: true, longestRegexp + 1: false} {
+		text := "version: 1\ngroups: {g: {match: [{cmdline: '" + strings.Repeat("x", length) + "'}]}}\n"
+		if _, err := Policy([]policy.Source{{Path: "p", Text: text}}); (err == nil) != fine {
+			t.Errorf("%d bytes: %v", length, err != nil)
+		}
+	}
+}
