@@ -39,15 +39,16 @@ func ParseID(text string) (id ID, err error) {
 type Process struct {
 	ID
 	PPID    int
-	Session int      // field 6 of stat: the process that began it (setsid(2)), which may be gone
-	Comm    string   // field 2 of stat, at most 15 bytes
-	State   byte     // field 3 of stat
-	Kernel  bool     // a kernel thread (PF_KTHREAD)
-	Exe     string   // /proc/PID/exe without " (deleted)"; "" when unreadable
-	Script  string   // the path of what it runs by another name than Exe: a script, a symbolic link; "" for none
-	Args    []string // none for a kernel thread, for a zombie and in the midst of execve(2)
-	UID     int      // effective
-	GID     int      // effective
+	Session int    // field 6 of stat: the process that began it (setsid(2)), which may be gone
+	Comm    string // field 2 of stat, at most 15 bytes
+	State   byte   // field 3 of stat
+	Kernel  bool   // a kernel thread (PF_KTHREAD)
+	Exe     string // /proc/PID/exe without " (deleted)"; "" when unreadable
+	// Script is the path of what it runs by another name than Exe: a script, a symbolic link; "" for none.
+	Script string   `json:",omitempty"`
+	Args   []string // none for a kernel thread, for a zombie and in the midst of execve(2)
+	UID    int      // effective
+	GID    int      // effective
 	// Groups are the supplementary ones. On a live host a Scanner leaves them out, and Host.Groups has them.
 	Groups  []int
 	Threads int
