@@ -1,6 +1,7 @@
 package convert_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -212,5 +213,18 @@ groups:
 		if !strings.Contains(left, want) {
 			t.Errorf("no %q in %s", want, left)
 		}
+	}
+}
+
+// Rules of many users for one program have nothing to do with each other, and one for everybody below them is whole.
+func TestRulesOfOtherUsers(t *testing.T) {
+	text := lines(20_000, func(i int) string { return fmt.Sprintf("u%d:mysqld cpu g%d\n", i, i) })
+	r, err := libcgroup.ImportRules([]policy.Source{{Path: "cgrules.conf", Text: text + "*:mysqld cpu rest\n"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said := told(t, r, nil); strings.Contains(said, "overlap") || strings.Contains(said, "except") ||
+		!strings.Contains(said, "- {program: mysqld} #") {
+		t.Error(said[len(said)-500:])
 	}
 }

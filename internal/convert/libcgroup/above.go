@@ -29,15 +29,20 @@ type above struct {
 	all     *placed              // the first for every process
 	groups  map[string][]*placed // without a program, by @group; "" has all of them
 	users   map[string][]*placed // without a program, by user; "" has all of them
-	// Those with a program: by its base name, and those with the beginning of a path.
-	programs map[string][]*placed
-	begins   []*placed
+	// Those with a program: by its base name and the user ("" for none), and those with the beginning of a path and all
+	// others, by the user.
+	programs     map[programOf][]*placed
+	begins, ends map[string][]*placed
 }
+
+// programOf is a program by its base name, of a user.
+type programOf struct{ name, user string }
 
 // remember adds a rule below those that are there.
 func (a *above) remember(e *placed) {
 	if a.groups == nil {
-		a.groups, a.users, a.programs = map[string][]*placed{}, map[string][]*placed{}, map[string][]*placed{}
+		a.groups, a.users, a.programs = map[string][]*placed{}, map[string][]*placed{}, map[programOf][]*placed{}
+		a.begins, a.ends = map[string][]*placed{}, map[string][]*placed{}
 	}
 	a.count++
 	e.order = a.count
@@ -55,9 +60,11 @@ func (a *above) remember(e *placed) {
 			a.all = e
 		}
 	case strings.HasSuffix(m.Program, "*"):
-		a.begins = append(a.begins, e)
+		add(a.begins, m.User)
 	case m.Program != "":
-		add(a.programs, programName(m.Program))
+		of := programOf{programName(m.Program), m.User}
+		a.programs[of] = append(a.programs[of], e)
+		add(a.ends, m.User)
 	case m.User != "":
 		add(a.users, m.User, "")
 	default:
@@ -90,21 +97,19 @@ func (a *above) overlapping(e *placed) (found []*placed, whole bool) {
 			look(a.users[m.User])
 		}
 	}
-	switch {
-	case strings.HasSuffix(m.Program, "*"):
-		look(a.begins)
-		for name, all := range a.programs { // a base name may be that of any path
-			if name != "" {
-				look(all)
-			}
-			if len(found) > mostCompared {
-				whole = false
-				break
-			}
+	users := []string{""} // those of other users are of other processes, or the more specific ones
+	if m.User != "" {
+		users = append(users, m.User)
+	}
+	for _, name := range users {
+		switch {
+		case strings.HasSuffix(m.Program, "*"):
+			look(a.begins[name])
+			look(a.ends[name]) // a base name may be that of any path
+		case m.Program != "":
+			look(a.begins[name])
+			look(a.programs[programOf{programName(m.Program), name}])
 		}
-	case m.Program != "":
-		look(a.begins)
-		look(a.programs[programName(m.Program)])
 	}
 	slices.SortFunc(found, func(a, b *placed) int { return a.order - b.order })
 	return found, whole
