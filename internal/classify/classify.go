@@ -308,6 +308,9 @@ func newIndex(l *look, groups []Group) *index {
 			case c.match.Exe != "" && !c.exe.glob:
 				base := path.Base(c.exe.text)
 				x.byExe[base] = append(x.byExe[base], r)
+			case c.match.Program != "" && !c.program.begin:
+				base := path.Base(c.program.text)
+				x.byExe[base] = append(x.byExe[base], r)
 			case c.match.User != "":
 				uid := l.uid(c.match.User)
 				x.byUser[uid] = append(x.byUser[uid], r)
@@ -338,6 +341,9 @@ func (x *index) matching(l *look, s *subject, to []*Rule) []*Rule {
 	}
 	if s.p.Exe != "" {
 		try(x.byExe[path.Base(s.p.Exe)])
+		if name := path.Base(s.p.Script); s.p.Script != "" && name != path.Base(s.p.Exe) {
+			try(x.byExe[name])
+		}
 	}
 	try(x.byUser[s.p.UID])
 	try(x.others)

@@ -327,7 +327,7 @@ func substituteMatch(m policy.Match, inst *engine.Instance) (filled policy.Match
 		*s, missing = text, cmp.Or(missing, none)
 	}
 	for _, s := range []*string{&m.Engine, &m.Port, &m.Socket, &m.DataDir, &m.SID, &m.Instance, &m.Part, &m.User,
-		&m.UnixGroup, &m.Env} {
+		&m.UnixGroup, &m.Env, &m.Program} {
 		fill(s, plainText)
 	}
 	for _, s := range []*string{&m.Exe, &m.Unit, &m.Cgroup, &m.Ancestor} {

@@ -1,6 +1,7 @@
 package classify
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -20,6 +21,7 @@ const (
 	clauseHelper
 	clausePart
 	clauseExe
+	clauseProgram
 	clauseUser
 	clauseGroup
 	clauseUnit
@@ -81,6 +83,8 @@ func (c *compiled) tryCredentials(l *look, p *procfs.Process) clause {
 	switch {
 	case m.Exe != "" && !c.exe.matches(p.Exe):
 		return clauseExe
+	case m.Program != "" && !c.program.matches(cmp.Or(p.Script, p.Exe)):
+		return clauseProgram
 	case m.User != "" && p.UID != l.uid(m.User):
 		return clauseUser
 	case m.UnixGroup != "" && !inGroup(p, l.gid(m.UnixGroup)):
@@ -136,7 +140,7 @@ func (c *compiled) why(l *look, s *subject, failed clause) string {
 			return c.whyHelper(l, s, failed)
 		}
 		return c.whyInstance(l, s, failed)
-	case clauseExe, clauseUser, clauseGroup:
+	case clauseExe, clauseProgram, clauseUser, clauseGroup:
 		return c.whyCredentials(l, s.p, failed)
 	case clauseUnit:
 		return compare("unit", s.unitName(), c.unit.text)
@@ -180,7 +184,9 @@ func (c *compiled) whyInstance(l *look, s *subject, failed clause) string {
 func (c *compiled) whyCredentials(l *look, p *procfs.Process, failed clause) string {
 	m := &c.match
 	switch {
-	case failed == clauseExe && p.Exe == "":
+	case failed == clauseProgram && p.Exe != "":
+		return compare("program", cmp.Or(p.Script, p.Exe), m.Program)
+	case failed <= clauseProgram && p.Exe == "":
 		return "exe cannot be read"
 	case failed == clauseExe:
 		return compare("exe", c.exe.shown(p.Exe), m.Exe)

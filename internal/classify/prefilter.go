@@ -56,7 +56,8 @@ func (s *Prefilter) Executable(exe string) Verdict {
 	for _, c := range s.rules {
 		switch {
 		case c.match.Exe != "" && exe != "" && !c.exe.matches(exe):
-		case c.match.Exe != "" && exe != "" && c.cmdline == nil && c.match.Helper == "" && !c.asksOwner():
+		case (c.match.Exe != "" || c.program.text != "" && c.program.matches(exe)) && exe != "" && c.cmdline == nil &&
+			c.match.Helper == "" && !c.asksOwner():
 			return Yes
 		default:
 			verdict = Maybe
@@ -120,7 +121,7 @@ func (c *compiled) may(l *look, s *subject, owner bool) bool {
 	switch {
 	case m.Helper != "" && !helps(s.p):
 		return false
-	case m.Exe != "" && s.p.Exe != "" && !c.exe.matches(s.p.Exe):
+	case m.Exe != "" && s.p.Exe != "" && !c.exe.matches(s.p.Exe), !c.program.may(s.p.Exe, s.p.Args):
 		return false
 	case c.cmdline != nil && !c.cmdlineMatches(s):
 		return false

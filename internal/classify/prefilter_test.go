@@ -67,6 +67,7 @@ func TestPrefilterRejectsNothingThatARuleMatches(t *testing.T) {
 		match := func(of string) policy.Match {
 			return policy.Match{
 				Exe:       pick(of+" exe", "", "", "mysqldump", "/usr/bin/*", "/opt/x"),
+				Program:   pick(of+" program", "", "", "backup.sh", "mysqldump", "/srv/*", "/opt/x"),
 				Cmdline:   pick(of+" cmdline", "", "", "^mysqldump", "all"),
 				User:      pick(of+" user", "", "", "report", "oracle", "nobody-knows", "1234"),
 				UnixGroup: pick(of+" group", "", "", "dba"),
@@ -81,7 +82,7 @@ func TestPrefilterRejectsNothingThatARuleMatches(t *testing.T) {
 			if pick(name+" except", "no", "yes") == "yes" {
 				m.Except = []policy.Match{match(name + "'s except")}
 			}
-			if m.Exe+m.Cmdline+m.User+m.UnixGroup+m.Cgroup+m.Unit+m.Env+m.Ancestor+m.Helper != "" {
+			if m.Exe+m.Program+m.Cmdline+m.User+m.UnixGroup+m.Cgroup+m.Unit+m.Env+m.Ancestor+m.Helper != "" {
 				groups = append(groups, group(name, 10, m))
 			}
 		}
@@ -90,6 +91,12 @@ func TestPrefilterRejectsNothingThatARuleMatches(t *testing.T) {
 			t.Skip("no sound policy")
 		}
 		p := proc(20, pick("runs", "", "/usr/bin/mysqldump", "/opt/x", "/usr/bin/perl"), "mysqldump", "--all-databases")
+		switch pick("script", "", "", "/srv/jobs/backup.sh", "jobs/backup.sh") {
+		case "/srv/jobs/backup.sh":
+			p.Script, p.Args = "/srv/jobs/backup.sh", []string{"/bin/sh", "/srv/jobs/backup.sh", "all"}
+		case "jobs/backup.sh":
+			p.Script, p.Args = "/srv/jobs/backup.sh", []string{"/bin/sh", "jobs/backup.sh", "all"}
+		}
 		p.UID, p.Cgroups = rapid.SampledFrom([]int{0, 1234, uids["report"], uids["oracle"]}).Draw(t, "uid"),
 			map[string]string{"unified": pick("in", "/", "/a/c", "/b", "/x.service")}
 		p.PPID, p.Env = 10, []string{"A=1"}

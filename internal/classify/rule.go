@@ -20,6 +20,7 @@ type compiled struct {
 	server   *procfs.ID // the instance of the enclosing template: its main process
 	instance bool       // asks which instance, without a server
 	exe      pattern
+	program  program
 	ancestor pattern
 	unit     pattern
 	cgroup   cgroupPattern
@@ -52,6 +53,7 @@ func compile(m policy.Match, inst *engine.Instance) (*compiled, error) {
 		}
 		c.literal = requiredLiteral(m.Cmdline)
 	}
+	c.program = newProgram(m.Program)
 	m.Except = slices.Clone(m.Except)
 	for i := range m.Except {
 		x, err := compile(m.Except[i], inst)
@@ -104,6 +106,34 @@ func (p pattern) matches(name string) bool {
 	}
 	ok, _ := path.Match(p.text, name)
 	return ok
+}
+
+// program is a base name, a path, or the beginning of one.
+type program struct {
+	text  string
+	begin bool
+}
+
+func newProgram(text string) program {
+	text, begin := strings.CutSuffix(text, "*")
+	return program{text, begin}
+}
+
+// matches compares it with the path of what a process runs, as libcgroup's daemon does.
+func (p program) matches(name string) bool {
+	if p.begin {
+		return name != "" && strings.HasPrefix(name, p.text)
+	}
+	return name == p.text || name[strings.LastIndexByte(name, '/')+1:] == p.text && p.text != ""
+}
+
+// may says whether it can match a process of which executable and arguments are known.
+func (p program) may(exe string, args []string) bool {
+	return exe == "" || p == program{} || p.matches(exe) || slices.ContainsFunc(args, func(arg string) bool {
+		first, _, _ := strings.Cut(arg, " ")
+		return p.begin && !strings.HasPrefix(arg, "/") && strings.Contains(arg, "/") || // below its directory
+			path.Base(arg) == path.Base(p.text) || path.Base(first) == path.Base(p.text) || p.matches(arg)
+	})
 }
 
 // cgroupPattern is a glob over a cgroup path; one that ends in "/" matches that cgroup and all below.

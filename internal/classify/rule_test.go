@@ -128,6 +128,8 @@ func TestMatchKeys(t *testing.T) {
 	kernel := procfs.Process{ID: procfs.ID{PID: 30, Start: 3}, Kernel: true, Comm: "kworker/0:1",
 		Args: []string{"kworker"}}
 	silent := proc(201, "/usr/bin/pg_dump")
+	script := proc(203, "/usr/bin/dash", "/bin/sh", "/opt/jobs/night/backup.sh")
+	script.Script = "/opt/jobs/night/backup.sh"
 	control := proc(202, "/usr/bin/psql", "psql", "-c", "select\n1\t;\x7f")
 
 	for _, test := range []struct {
@@ -143,6 +145,15 @@ func TestMatchKeys(t *testing.T) {
 		{"exe glob stays in its element", plain, policy.Match{Exe: "/*/pg_dump"}, false},
 		{"exe unreadable", procfs.Process{ID: procfs.ID{PID: 5}, Args: []string{"pg_dump"}},
 			policy.Match{Exe: "pg_dump"}, false},
+		{"program by base name", plain, policy.Match{Program: "pg_dump"}, true},
+		{"program by path", plain, policy.Match{Program: "/usr/bin/pg_dump"}, true},
+		{"program is a script", script, policy.Match{Program: "backup.sh"}, true},
+		{"program is a script by path", script, policy.Match{Program: "/opt/jobs/night/backup.sh"}, true},
+		{"program is not what runs the script", script, policy.Match{Program: "dash"}, false},
+		{"program by the beginning of its path", script, policy.Match{Program: "/opt/jobs/*"}, true},
+		{"program by another beginning", script, policy.Match{Program: "/opt/job/*"}, false},
+		{"program is no glob", plain, policy.Match{Program: "pg_d?mp"}, false},
+		{"program unreadable", procfs.Process{ID: procfs.ID{PID: 6}}, policy.Match{Program: "pg_dump"}, false},
 		{"cmdline joined by single spaces", plain, policy.Match{Cmdline: `^pg_dump -h db 1 shop$`}, true},
 		{"cmdline unanchored", plain, policy.Match{Cmdline: `db \d`}, true},
 		{"cmdline without arguments", silent, policy.Match{Cmdline: `.*`}, false},

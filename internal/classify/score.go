@@ -24,10 +24,11 @@ var keys = []key{
 	{"datadir", scoreInstance, func(m *policy.Match) string { return m.DataDir }},
 	{"sid", scoreInstance, func(m *policy.Match) string { return m.SID }},
 	{"instance", scoreInstance, func(m *policy.Match) string { return m.Instance }},
-	{"helper", 1024, func(m *policy.Match) string { return m.Helper }},
-	{"part", 512, func(m *policy.Match) string { return m.Part }},
+	{"helper", 2048, func(m *policy.Match) string { return m.Helper }},
+	{"part", 1024, func(m *policy.Match) string { return m.Part }},
 	{"exe", scoreExeName, func(m *policy.Match) string { return m.Exe }}, // scoreExePath with a "/"
-	{"cmdline", 2048, func(m *policy.Match) string { return m.Cmdline }},
+	{"program", 512, func(m *policy.Match) string { return m.Program }},
+	{"cmdline", 4096, func(m *policy.Match) string { return m.Cmdline }},
 	{"user", 4, func(m *policy.Match) string { return m.User }},
 	{"unix_group", 2, func(m *policy.Match) string { return m.UnixGroup }},
 	{"unit", 32, func(m *policy.Match) string { return m.Unit }},
@@ -37,7 +38,7 @@ var keys = []key{
 }
 
 const (
-	scoreInstance = 4096
+	scoreInstance = 8192
 	scoreExePath  = 256
 	scoreExeName  = 128
 )

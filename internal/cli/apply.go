@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -22,13 +23,18 @@ func applyCmd(s *session) *cobra.Command {
 		Use:   "apply",
 		Short: "put the policy in force, all or nothing",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			sources, err := yamlform.Read(s.policy)
+			var sources []policy.Source
+			// A policy that cannot stand leaves no trace, not even a state directory.
+			err := usage.Interruptible(cmd.Context(), func() (err error) {
+				if sources, err = yamlform.Read(s.policy); err != nil {
+					return err
+				} else if _, err = parse.Policy(sources); err != nil {
+					return everyProblem(cmd.Context(), s, sources, err)
+				}
+				return nil
+			})
 			if err != nil {
 				return err
-			}
-			// A policy that cannot stand leaves no trace, not even a state directory.
-			if _, err := parse.Policy(sources); err != nil {
-				return everyProblem(cmd.Context(), s, sources, err)
 			}
 			q := ch.request("apply")
 			q.Sources, q.Canary, q.CanaryFor = sources, canary, watched
@@ -60,8 +66,6 @@ func everyProblem(ctx context.Context, s *session, sources []policy.Source, text
 		return text
 	}
 	defer c.Close()
-	if _, err := inspect.Check(ctx, c, sources); err != nil {
-		return err
-	}
-	return text
+	_, err = inspect.Check(ctx, c, sources)
+	return cmp.Or(err, text)
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -19,8 +20,7 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// importCmd makes a policy of what a host has. It changes nothing: the policy goes to stdout, what was not carried over
-// to stderr.
+// importCmd makes a policy of what a host has, and changes nothing.
 func importCmd(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "import",
@@ -79,12 +79,12 @@ func readFiles(in io.Reader, paths []string, wanted func(string) bool) ([]policy
 	return append(sources, files...), err
 }
 
-// conf picks the files of a directory such as /etc/cgconfig.d.
+// conf picks the files of a directory such as /etc/cgconfig.d. As libcgroup it takes none from directories below.
 func conf(name string) bool { return path.Ext(name) == ".conf" }
 
-// unitFile picks the files of a directory such as /etc/systemd/system that say something of slices and services.
+// unitFile picks the units of a directory such as /etc/systemd/system, and its directories, which hold drop-ins.
 func unitFile(name string) bool {
-	return slices.Contains([]string{".slice", ".service", ".conf"}, path.Ext(name))
+	return strings.HasSuffix(name, "/") || slices.Contains([]string{".slice", ".service", ".conf"}, path.Ext(name))
 }
 
 func importCgconfigCmd(s *session) *cobra.Command {
@@ -121,7 +121,6 @@ func importLimitsCmd(s *session) *cobra.Command {
 	}
 }
 
-// answerImport answers with what an import made.
 func answerImport(o *output, r *convert.Result) error {
 	if !o.json {
 		return render.Import(o.text, o.err, r)

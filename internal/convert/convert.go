@@ -69,27 +69,39 @@ type Report struct {
 	Left     []Remark
 	changed  []Remark
 	notes    []string
+	noted    map[string]bool
+	said     int
 }
 
 // Leave reports what was not carried over, and why; instead is what to do about it, or "".
 func (r *Report) Leave(at policy.Pos, instead, what, format string, args ...any) {
+	r.said++
 	r.Left = append(r.Left, Remark{Pos: at, What: Clean(what), Why: fmt.Sprintf(format, args...), Instead: instead})
 }
 
 // Change reports what was carried over and is not quite the same.
 func (r *Report) Change(at policy.Pos, what, format string, args ...any) {
+	r.said++
 	r.changed = append(r.changed, Remark{Pos: at, What: Clean(what), Why: fmt.Sprintf(format, args...)})
 }
 
+// Said is how often something was reported.
+func (r *Report) Said() int { return r.said }
+
 // Note reports something about the files as a whole, once.
 func (r *Report) Note(format string, args ...any) {
-	if text := fmt.Sprintf(format, args...); !slices.Contains(r.notes, text) {
-		r.notes = append(r.notes, text)
+	r.said++
+	if text := fmt.Sprintf(format, args...); !r.noted[text] {
+		if r.noted == nil {
+			r.noted = map[string]bool{}
+		}
+		r.noted[text], r.notes = true, append(r.notes, text)
 	}
 }
 
 // Fail reports a problem, once: whoever reads the files gets problems and no policy then.
 func (r *Report) Fail(at policy.Pos, hint, format string, args ...any) {
+	r.said++
 	msg := fmt.Sprintf(format, args...)
 	// one value may be read for two limits
 	known := slices.ContainsFunc(r.Problems, func(p policy.Problem) bool { return p.Pos == at && p.Msg == msg })
@@ -117,13 +129,13 @@ func (r *Report) Result(d *Draft, sources []policy.Source) (*Result, error) {
 		return nil, yamlform.Annotate(r.Problems, sources)
 	}
 	text := d.text(sources)
-	for _, c := range d.schedules {
+	if c := d.schedules; c.Text != "" {
 		whole := text + "schedules: " + c.Text + "\n"
 		if _, err := parse.Policy([]policy.Source{{Path: c.At.File, Text: whole}}); err != nil {
 			r.Leave(c.At, "", "schedules", "they do not fit the groups any more")
-			continue
+		} else {
+			text = whole
 		}
-		text = whole
 	}
 	res := &Result{Policy: text, Left: r.Left, Changed: r.changed, Notes: r.notes}
 	if len(res.Policy) > mostPolicy {
@@ -140,18 +152,20 @@ const mostPolicy = 4 << 20
 // Input is one file that is being read, with the places in it.
 type Input struct {
 	*Report
-	File   string
-	Body   string // without a byte-order mark
-	Starts []int  // offsets of the lines
-	runes  []int  // how many characters begin before every stretch of the text; made when a place is asked for
+	File    string
+	Body    string // without a byte-order mark
+	Starts  []int  // offsets of the lines
+	runes   []int  // how many characters begin before every stretch of the text; made when a place is asked for
+	comment func(line string) bool
 }
 
 // stretch is after how many bytes characters are counted anew: a line may be a whole file.
 const stretch = 1 << 10
 
-// Open begins to read a file. ok is false when it is not text.
-func (r *Report) Open(s policy.Source) (in *Input, ok bool) {
-	in = &Input{Report: r, File: s.Path, Body: s.Text, Starts: []int{0}}
+// Open begins to read a file. ok is false when it is not text. What stands in a line behind one for which comment says
+// yes may have bytes that are not UTF-8; nil is for files without comments.
+func (r *Report) Open(s policy.Source, comment func(line string) bool) (in *Input, ok bool) {
+	in = &Input{Report: r, File: s.Path, Body: s.Text, Starts: []int{0}, comment: comment}
 	if rest, marked := strings.CutPrefix(s.Text, "\ufeff"); marked {
 		in.Body = rest
 		r.Note("%s begins with a byte-order mark, which is skipped", s.Path)
@@ -175,6 +189,7 @@ func (in *Input) isText() bool {
 			policy.Bytes(maxSize))
 		return false
 	}
+	in.mendComments()
 	for i := 0; i < len(in.Body); {
 		c := in.Body[i]
 		if c >= ' ' && c < 0x7f || c == '\t' || c == '\n' {
@@ -198,6 +213,39 @@ func (in *Input) isText() bool {
 		i += size
 	}
 	return true
+}
+
+// mendComments puts a ? in the place of each byte of a comment that is not UTF-8.
+func (in *Input) mendComments() {
+	if in.comment == nil || utf8.ValidString(in.Body) {
+		return
+	}
+	mended, changed := []byte(in.Body), false
+	for n, start := range in.Starts {
+		end := len(mended)
+		if n+1 < len(in.Starts) {
+			end = in.Starts[n+1]
+		}
+		for i := start; i < end; {
+			r, size := utf8.DecodeRune(mended[i:end])
+			if r == utf8.RuneError && size == 1 && in.comment(in.Body[start:i]) {
+				mended[i], changed = '?', true
+			}
+			i += size
+		}
+	}
+	if changed {
+		in.Body = string(mended)
+		in.Note("%s has comments that are not UTF-8; they are read over", in.File)
+	}
+}
+
+// LineComments are comments that take a whole line, which begins with one of these signs.
+func LineComments(signs string) func(line string) bool {
+	return func(line string) bool {
+		line = strings.TrimLeft(line, " \t")
+		return line != "" && strings.IndexByte(signs, line[0]) >= 0
+	}
 }
 
 // At is the place of a byte.

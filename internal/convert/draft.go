@@ -23,7 +23,7 @@ type Draft struct {
 	top  []Raw    // blocks beside groups: host
 	Root Group    // holds the groups at the top
 	// schedules is what an export carried along of them.
-	schedules []CarriedAlong
+	schedules CarriedAlong
 }
 
 // Raw is a key whose value was written out already, as a flow or a scalar.
@@ -41,8 +41,10 @@ type Group struct {
 	Match      []Raw
 	Owner      []Raw
 	Settings   []setting
-	Shares     *Share // of the CPU, on v1's scale
-	Asked      bool   // it was described, not only made to hold others
+	index      map[target]int // of settings, by what they limit; made anew when others were put there
+	last       int            // the setting that was set last
+	Shares     *Share         // of the CPU, on v1's scale
+	Asked      bool           // it was described, not only made to hold others
 	described  policy.Pos
 }
 
@@ -52,6 +54,12 @@ type setting struct {
 	on, text string
 	from     string
 	Even     bool // io: devices share it evenly
+}
+
+// target is what a setting limits.
+type target struct {
+	key policy.Key
+	on  string
 }
 
 // NewDraft begins a policy; what is wrong with its sources goes to r.
@@ -176,10 +184,34 @@ func (d *Draft) Set(g *Group, key policy.Key, on, text string, at policy.Pos, wh
 		}
 		return false
 	}
-	g.Settings = slices.DeleteFunc(g.Settings, func(o setting) bool { return o.key == key && o.on == s.On })
-	g.Settings = append(g.Settings, setting{key: key, on: s.On, text: cmp.Or(s.Raw, s.Value.String()),
-		from: From(at, what)})
+	if g.index == nil || len(g.index) != len(g.Settings) {
+		g.index = map[target]int{}
+		for i, o := range g.Settings {
+			g.index[target{o.key, o.on}] = i
+		}
+	}
+	set := setting{key: key, on: s.On, text: cmp.Or(s.Raw, s.Value.String()), from: From(at, what)}
+	i, there := g.index[target{key, s.On}]
+	if !there {
+		i, g.Settings = len(g.Settings), append(g.Settings, set)
+		g.index[target{key, s.On}] = i
+	}
+	g.Settings[i], g.last = set, i
 	return true
+}
+
+// ShareEvenly has devices share evenly what was set last.
+func (g *Group) ShareEvenly() { g.Settings[g.last].Even = true }
+
+// Limits are the limits of a group in words.
+func (g *Group) Limits() (all []string) {
+	if g.Shares != nil {
+		all = append(all, g.Shares.What)
+	}
+	for _, s := range g.Settings {
+		all = append(all, string(s.key)+" "+s.text)
+	}
+	return all
 }
 
 // supported says whether a policy can hold a limit already.
@@ -313,12 +345,15 @@ func (w *writer) io(all []setting, depth int) {
 	}
 	w.line(depth, "io:", "")
 	var targets []string
+	of := map[string][]setting{}
 	for _, s := range all {
-		if !slices.Contains(targets, s.on) {
+		if of[s.on] == nil {
 			targets = append(targets, s.on)
 		}
+		of[s.on] = append(of[s.on], s)
 	}
 	for _, on := range targets {
+		all := of[on]
 		lead := "- "
 		line := func(text, comment string) {
 			w.line(depth+1, lead+text, comment)
@@ -327,14 +362,11 @@ func (w *writer) io(all []setting, depth int) {
 		if on != "" {
 			line("on: "+yamlform.Quote(on), "")
 		}
-		if slices.ContainsFunc(all, func(s setting) bool { return s.on == on && s.Even }) {
+		if slices.ContainsFunc(all, func(s setting) bool { return s.Even }) {
 			line("split: even", "")
 		}
 		block := ""
 		for _, s := range all {
-			if s.on != on {
-				continue
-			}
 			name := strings.TrimPrefix(string(s.key), "io.")
 			way, last, nested := strings.Cut(name, ".")
 			if !nested {

@@ -11,12 +11,18 @@ import (
 
 // Top takes over a block at the top of the policy, and says whether it was one.
 func (in *Input) Top(d *Draft, c CarriedAlong) bool {
-	if c.Key == "schedules" { // they name groups, and so are held to the whole policy when it is made
-		d.schedules = append(d.schedules, c)
-		return true
-	}
-	if c.Key != "host" && c.Key != "agent" {
+	if c.Key != "host" && c.Key != "agent" && c.Key != "schedules" {
 		return false
+	}
+	twice := c.Key == "schedules" && d.schedules.Text != "" ||
+		slices.ContainsFunc(d.top, func(r Raw) bool { return r.Key == c.Key })
+	switch {
+	case twice:
+		in.Fail(c.At, "keep one of them", "%s is carried along twice", c.Key)
+		return true
+	case c.Key == "schedules": // they name groups, and so are held to the whole policy when it is made
+		d.schedules = c
+		return true
 	}
 	if in.parseFlow(c.At, "version: 1\n"+c.Key+": "+c.Text+"\n") != nil {
 		d.top = append(d.top, Raw{c.Key, c.Text, From(c.At, "")})
@@ -73,7 +79,7 @@ func (d *Draft) takeChildren(to *Group, g *policy.Group, at policy.Pos) {
 
 // Take makes a group of a draft what a group of a policy is, without those inside it.
 func (d *Draft) Take(to *Group, g *policy.Group, at policy.Pos) {
-	to.Keys, to.Match, to.Owner, to.Settings, to.Shares = nil, nil, nil, nil, nil
+	to.Keys, to.Match, to.Owner, to.Settings, to.Shares, to.index = nil, nil, nil, nil, nil, nil
 	to.describe(g)
 	for _, o := range g.Owner {
 		to.Owner = append(to.Owner, Raw{Key: "owner", Text: OwnerFlow(o)})

@@ -56,7 +56,7 @@ func MatchFlow(m policy.Match) string {
 		Raw{Key: "datadir", Text: quote(m.DataDir)}, Raw{Key: "sid", Text: quote(m.SID)},
 		Raw{Key: "instance", Text: quote(m.Instance)},
 		Raw{Key: "part", Text: quote(m.Part)}, Raw{Key: "helper", Text: quote(m.Helper)},
-		Raw{Key: "exe", Text: quote(m.Exe)},
+		Raw{Key: "exe", Text: quote(m.Exe)}, Raw{Key: "program", Text: quote(m.Program)},
 		Raw{Key: "cmdline", Text: quote(m.Cmdline)}, Raw{Key: "user", Text: quote(m.User)},
 		Raw{Key: "unix_group", Text: quote(m.UnixGroup)},
 		Raw{Key: "unit", Text: quote(m.Unit)}, Raw{Key: "cgroup", Text: quote(m.Cgroup)},

@@ -13,10 +13,11 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// Read reads files. A directory stands for the files in it that wanted picks by name, and for those in directories
-// below it, in the order of their names; nil picks all. The error is policy.Problems: every file that cannot be read.
+// Read reads files. A directory stands for the files in it that wanted picks by name, and for those in the directories
+// below it that it picks by their name with a / behind, in the order of their names; nil picks all. The
+// error is policy.Problems: every file that cannot be read.
 func Read(paths []string, wanted func(name string) bool) ([]policy.Source, error) {
-	r := reader{wanted: wanted}
+	r := reader{wanted: wanted, seen: map[fileID]bool{}}
 	for _, path := range paths {
 		r.read(path, true)
 	}
@@ -29,9 +30,12 @@ func Read(paths []string, wanted func(name string) bool) ([]policy.Source, error
 type reader struct {
 	wanted   func(string) bool
 	sources  []policy.Source
-	seen     []fs.FileInfo // directories on the way, and files: links make loops
+	seen     map[fileID]bool // directories on the way, and files: links make loops
 	problems policy.Problems
 }
+
+// fileID tells files apart, whatever their names.
+type fileID struct{ dev, ino uint64 }
 
 func (r *reader) fail(path string, err error) {
 	var at *fs.PathError
@@ -61,20 +65,13 @@ func (r *reader) read(path string, named bool) {
 	case err != nil:
 		r.fail(path, err)
 		return
-	case slices.ContainsFunc(r.seen, func(o fs.FileInfo) bool { return os.SameFile(o, info) }):
-		return // twice, or a link back to where we came from
+	case r.twice(info):
+		return
 	}
-	r.seen = append(r.seen, info)
 	switch {
+	case info.IsDir() && !named && r.wanted != nil && !r.wanted(filepath.Base(path)+"/"):
 	case info.IsDir():
-		names, err := f.Readdirnames(-1)
-		if err != nil {
-			r.fail(path, err)
-		}
-		slices.Sort(names)
-		for _, name := range names {
-			r.read(filepath.Join(path, name), false)
-		}
+		r.directory(f)
 	case !named && r.wanted != nil && !r.wanted(filepath.Base(path)):
 	case !info.Mode().IsRegular():
 		if named {
@@ -90,5 +87,29 @@ func (r *reader) read(path string, named bool) {
 			return
 		}
 		r.sources = append(r.sources, policy.Source{Path: path, Text: string(data)})
+	}
+}
+
+// twice says whether a file was there before: by another name, or by a link back to where we came from.
+func (r *reader) twice(info fs.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return false
+	}
+	id := fileID{st.Dev, st.Ino}
+	before := r.seen[id]
+	r.seen[id] = true
+	return before
+}
+
+// directory reads what is in an open directory.
+func (r *reader) directory(f *os.File) {
+	names, err := f.Readdirnames(-1)
+	if err != nil {
+		r.fail(f.Name(), err)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		r.read(filepath.Join(f.Name(), name), false)
 	}
 }

@@ -143,6 +143,8 @@ type Match struct {
 	Engine, Port, Socket, DataDir, SID, Instance, Part string // engine and its instance
 	Helper                                             string // kind of a helper program of the instance
 	Exe                                                string // base name, or a path glob when it holds a "/"
+	// What was started, executable or script: a base name, a path, or the beginning of one and a "*".
+	Program string
 	// RE2, unanchored, over the arguments joined by single spaces
 	Cmdline   string
 	User      string // name or number, effective

@@ -22,7 +22,7 @@ func Import(sources []policy.Source) (*convert.Result, error) {
 	d := convert.NewDraft(r)
 	d.Head = append(d.Head, "Made by bulkhead import berx; a comment says which line each setting comes from.")
 	for _, s := range sources {
-		if in, ok := r.Open(s); ok {
+		if in, ok := r.Open(s, nil); ok {
 			im := berxImport{Draft: d, in: in}
 			im.file()
 		}
@@ -111,7 +111,7 @@ func readJSON(in *convert.Input, d *json.Decoder, depth int) (v jsonValue, err e
 		}
 		v.value = list
 	default:
-		members := []jsonMember{}
+		members, known := []jsonMember{}, map[string]int{}
 		for d.More() {
 			m := jsonMember{offset: skipBlanks(in, int(d.InputOffset()))}
 			name, err := d.Token()
@@ -122,11 +122,12 @@ func readJSON(in *convert.Input, d *json.Decoder, depth int) (v jsonValue, err e
 			if m.value, err = readJSON(in, d, depth+1); err != nil {
 				return v, err
 			}
-			if i := slices.IndexFunc(members, func(o jsonMember) bool { return o.name == m.name }); i >= 0 {
+			if i, twice := known[m.name]; twice {
 				in.FailWith(in.At(m.offset), in.At(members[i].offset), "keep one of them", "key %q is here twice",
 					convert.Clean(m.name))
 				continue
 			}
+			known[m.name] = len(members)
 			members = append(members, m)
 		}
 		v.value = members
@@ -313,7 +314,7 @@ func (im *berxImport) ofDisks(g *convert.Group, f kernelfile.Param, disks string
 		im.Fail(f.At, "add diskgroup to the group", "%s: the group names no disk group that it is for", f.File)
 	default:
 		if im.Set(g, to.key, disks, strconv.FormatInt(n, 10)+to.unit, f.At, f.What()) {
-			g.Settings[len(g.Settings)-1].Even = true // as the script divides it
+			g.ShareEvenly() // as the script divides it
 		}
 	}
 }
@@ -332,10 +333,14 @@ func matchesAll(pattern string) bool {
 // process reads a pattern over the command line.
 func (im *berxImport) process(g *convert.Group, v jsonValue) {
 	pattern := im.text(v, "a pattern of processes")
+	at := im.in.At(v.offset)
 	if pattern == "" {
+		if _, text := v.value.(string); text {
+			im.Leave(at, "take it out, or say what the command line holds", `processes ""`,
+				"an empty pattern is in every command line, and would match every process")
+		}
 		return
 	}
-	at := im.in.At(v.offset)
 	if _, err := regexp.Compile(pattern); err != nil {
 		im.in.Bad(v.offset, "the syntax is RE2's: https://github.com/google/re2/wiki/Syntax", "%s",
 			strings.TrimPrefix(err.Error(), "error parsing regexp: "))

@@ -11,6 +11,9 @@ import (
 // counts is why counters are left out.
 const counts = "it only counts, and limits nothing"
 
+// inMatch is what to do about numbers of processes.
+const inMatch = "say with match: which processes are meant"
+
 // leftOut are files that are known and have no place in a policy: why, and what to do instead.
 var leftOut = map[string][2]string{
 	"cpu.stat": {counts}, "cpu.pressure": {counts}, "cpu.uclamp.min": {convert.NoKey},
@@ -58,15 +61,23 @@ var leftOut = map[string][2]string{
 		"`bulkhead freeze GROUP --for 10m` stops a group, always with an end"},
 	"cgroup.freeze": {"a state is no limit",
 		"`bulkhead freeze GROUP --for 10m` stops a group, always with an end"},
-	"cgroup.max.depth":       {convert.NoKey},
-	"cgroup.max.descendants": {convert.NoKey},
-	"cgroup.type":            {convert.NoKey},
-	"cgroup.subtree_control": {"bulkhead turns controllers on where a limit needs them"},
-	"cgroup.clone_children":  {"bulkhead gives each group its own values"},
-	"tasks":                  {"a process number belongs to one boot", "say with match: which processes are meant"},
-	"cgroup.procs":           {"a process number belongs to one boot", "say with match: which processes are meant"},
-	"notify_on_release":      {"bulkhead's agent sees when a group is empty"},
-	"release_agent":          {"bulkhead's agent sees when a group is empty"},
+	"cgroup.kill":                  {"it acts once, when it is written"},
+	"cgroup.pressure":              {"counters of pressure stay as they are"},
+	"cgroup.event_control":         {"it is for programs that wait for events"},
+	"cgroup.threads":               {"a thread number belongs to one boot", inMatch},
+	"cgroup.sane_behavior":         {counts},
+	"cgroup.controllers":           {counts},
+	"memory.pressure_level":        {"it is for programs that wait for events"},
+	"cpu.uclamp.latency_sensitive": {convert.NoKey},
+	"cgroup.max.depth":             {convert.NoKey},
+	"cgroup.max.descendants":       {convert.NoKey},
+	"cgroup.type":                  {convert.NoKey},
+	"cgroup.subtree_control":       {"bulkhead turns controllers on where a limit needs them"},
+	"cgroup.clone_children":        {"bulkhead gives each group its own values"},
+	"tasks":                        {"a process number belongs to one boot", inMatch},
+	"cgroup.procs":                 {"a process number belongs to one boot", inMatch},
+	"notify_on_release":            {"bulkhead's agent sees when a group is empty"},
+	"release_agent":                {"bulkhead's agent sees when a group is empty"},
 }
 
 // removed by any kernel's name: read-only files by what they end in.
@@ -74,7 +85,8 @@ var countingSuffixes = []string{
 	".stat", ".usage_in_bytes", ".max_usage_in_bytes", ".failcnt", ".current", ".peak", ".events", ".events.local",
 	".numa_stat", ".usage", ".usage_percpu",
 	".usage_sys", ".usage_user", ".usage_all", ".pressure", ".rsvd.current", ".effective", ".effective_cpus",
-	".effective_mems", ".swap.events", ".slabinfo", ".kmem.slabinfo",
+	".effective_mems", ".swap.events", ".slabinfo", ".kmem.slabinfo", ".stat.local", ".self_freezing",
+	".parent_freezing", ".exclusive.effective",
 }
 
 // hugeFile splits "hugetlb.2MB.limit_in_bytes" into its page size and what the file is.

@@ -1,7 +1,6 @@
 package kernelfile
 
 import (
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -12,27 +11,20 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// Param is one file of a control group with what is, or was, to be written to it.
-type Param struct {
-	File, Text string
-	At         policy.Pos
-}
-
-// What is the line that a param comes from, for comments and reports.
-func (p Param) What() string { return p.File + " = " + p.Text }
-
-// Params turns the files of one group into limits.
-type Params struct {
-	*convert.Draft
-	G   *convert.Group
-	All []Param
-}
-
 // Carry turns every file of the group into limits, or says why not.
 func (p *Params) Carry() {
+	p.files, p.by = map[string]Param{}, map[limited]Param{}
+	for _, f := range p.All {
+		if _, twice := p.files[f.File]; !twice {
+			p.files[f.File] = f
+		}
+	}
 	for _, f := range p.All {
 		if read := carried[f.File]; read != nil {
-			read(p, f)
+			before := p.said()
+			if read(p, f); p.SayDefaults && p.said() == before {
+				p.Note("%s is what every group has, and is left out", f.What())
+			}
 			continue
 		}
 		if size, rest, ok := hugeFile(f.File); ok && !counting(f.File) {
@@ -55,80 +47,26 @@ func (p *Params) LeaveFile(f Param) {
 	p.Leave(f.At, why[1], f.What(), "%s", why[0])
 }
 
-// of finds another file of the group.
-func (p *Params) of(file string) (Param, bool) {
-	for _, f := range p.All {
-		if f.File == file {
-			return f, true
-		}
-	}
-	return Param{}, false
-}
-
-// number reads a whole number as the kernel does.
-func (p *Params) number(f Param, lowest, highest int64) (int64, bool) {
-	n, err := strconv.ParseInt(strings.TrimSpace(f.Text), 10, 64)
-	if err != nil {
-		p.Fail(f.At, fmt.Sprintf("write a whole number from %d to %d", lowest, highest), "%s: %q is not a number",
-			f.File, convert.Clean(f.Text))
-		return 0, false
-	}
-	if n < lowest || n > highest {
-		p.Fail(f.At, "", "%s: %d is outside %d to %d", f.File, n, lowest, highest)
-		return 0, false
-	}
-	return n, true
-}
-
-// bytes reads an amount as memparse of the kernel does: 4096, 512M, 2G; none is no limit.
-func (p *Params) bytes(f Param) (n int64, none, ok bool) {
-	text := strings.TrimSpace(f.Text)
-	if text == "max" || text == "-1" {
-		return 0, true, true
-	}
-	digits, shift := text, 0
-	if i := len(text) - 1; i > 0 {
-		if unit := strings.IndexByte("KMGTPE", text[i]&^0x20); unit >= 0 && text[i] > '9' {
-			digits, shift = text[:i], 10*(unit+1)
-		}
-	}
-	u, err := strconv.ParseUint(digits, 10, 64)
-	switch {
-	case err != nil || digits[0] == '+':
-		p.Fail(f.At, "the kernel takes bytes, K, M, G and T, powers of 1024: 512M", "%s: %q is not an amount of memory",
-			f.File, convert.Clean(f.Text))
-		return 0, false, false
-	case u >= noLimit>>shift:
-		return 0, true, true
-	}
-	return int64(u) << shift, false, true
-}
-
-// noLimit is what v1 shows for no limit, or nearly.
-const noLimit = math.MaxInt64 - 1<<40
-
 func (p *Params) cpuShares(f Param) {
 	if n, ok := p.number(f, 0, math.MaxInt64); ok {
-		if _, both := p.of("cpu.weight"); both {
-			return // cpuWeight compares them
+		if newer, both := p.of("cpu.weight"); both {
+			p.Change(f.At, f.What(), "gives way to %s, the newer one", newer.What())
+			return
 		}
+		p.mark++
 		p.G.Shares = &convert.Share{N: min(max(n, convert.MinShares), convert.MaxShares), At: f.At, What: f.What()}
 	}
 }
 
 func (p *Params) cpuWeight(f Param) {
-	n, ok := p.number(f, 1, convert.MaxWeight)
-	if !ok || !p.Set(p.G, policy.KeyCPUWeight, "", strconv.FormatInt(n, 10), f.At, f.What()) {
-		return
-	}
-	if v1, both := p.of("cpu.shares"); both {
-		p.Change(v1.At, v1.What(), "gives way to %s, the newer one", f.What())
+	if n, ok := p.number(f, 1, convert.MaxWeight); ok {
+		p.set(policy.KeyCPUWeight, "", strconv.FormatInt(n, 10), f, f.What())
 	}
 }
 
 func (p *Params) cpuIdle(f Param) {
 	if n, ok := p.number(f, 0, 1); ok && n == 1 {
-		p.Set(p.G, policy.KeyCPUIdle, "", "true", f.At, f.What())
+		p.set(policy.KeyCPUIdle, "", "true", f, f.What())
 	}
 }
 
@@ -140,7 +78,7 @@ func (p *Params) bandwidth(f Param, quota, period int64, what string) {
 	}
 	// Rounded up, so that the knob's rounding down gives the quota again.
 	limit := (quota*policy.One + period - 1) / period
-	if p.Set(p.G, policy.KeyCPULimit, "", policy.Cores(limit).String(), f.At, what) && period != convert.DefaultPeriod {
+	if p.set(policy.KeyCPULimit, "", policy.Cores(limit).String(), f, what) && period != convert.DefaultPeriod {
 		p.Set(p.G, policy.KeyCPUPeriod, "", policy.Duration(period*int64(time.Microsecond)).String(), f.At, what)
 	}
 }
@@ -155,8 +93,11 @@ func (p *Params) cpuQuota(f Param) {
 		}
 		what += " of " + other.Text
 	}
+	newer, both := p.of("cpu.max")
 	switch {
 	case !ok || quota < 0:
+	case both:
+		p.Change(f.At, what, "gives way to %s: both limit the same", newer.What())
 	case quota < convert.MinPeriod:
 		p.Fail(f.At, "the kernel's smallest quota is 1000, 1 ms", "cpu.cfs_quota_us: %d is too small", quota)
 	default:
@@ -165,8 +106,9 @@ func (p *Params) cpuQuota(f Param) {
 }
 
 func (p *Params) cpuPeriod(f Param) {
-	if _, there := p.of("cpu.cfs_quota_us"); there {
-		return // cpuQuota reads it
+	if quota, there := p.of("cpu.cfs_quota_us"); there && !strings.HasPrefix(strings.TrimSpace(quota.Text), "-") {
+		p.mark++ // cpuQuota reads it
+		return
 	}
 	if period, ok := p.number(f, convert.MinPeriod, convert.MaxPeriod); ok && period != convert.DefaultPeriod {
 		p.Leave(f.At, "", f.What(), "a period without a quota limits nothing")
@@ -196,16 +138,30 @@ func (p *Params) cpuMax(f Param) {
 }
 
 func (p *Params) cpuBurst(f Param) {
-	if n, ok := p.number(f, 0, math.MaxInt64/1000); ok && n > 0 {
-		p.Set(p.G, policy.KeyCPUBurst, "", convert.Micros(n), f.At, f.What())
+	n, ok := p.number(f, 0, math.MaxInt64/1000)
+	switch quota := p.hasQuota(); {
+	case !ok || n == 0:
+	case !quota:
+		p.Leave(f.At, "", f.What(), "a burst without a quota lets nobody use more")
+	default:
+		p.set(policy.KeyCPUBurst, "", convert.Micros(n), f, f.What())
 	}
+}
+
+// hasQuota says whether a file limits the CPU time.
+func (p *Params) hasQuota() bool {
+	v1, there1 := p.of("cpu.cfs_quota_us")
+	v2, there2 := p.of("cpu.max")
+	return there1 && !strings.HasPrefix(strings.TrimSpace(v1.Text), "-") ||
+		there2 && !strings.HasPrefix(strings.TrimSpace(v2.Text), "max")
 }
 
 func (p *Params) cpuRT(f Param) {
 	n, ok := p.number(f, -1, math.MaxInt64/1_000_000)
-	period := int64(convert.MaxPeriod)
+	period, what := int64(convert.MaxPeriod), f.What()
 	if other, there := p.of("cpu.rt_period_us"); ok && there {
 		period, ok = p.number(other, 1, math.MaxInt32)
+		what += " of " + other.Text
 	}
 	switch {
 	case !ok || n == 0:
@@ -214,16 +170,18 @@ func (p *Params) cpuRT(f Param) {
 	case n > period:
 		p.Fail(f.At, "", "cpu.rt_runtime_us: %d is more than its period of %d", n, period)
 	default:
-		p.Set(p.G, policy.KeyCPURT, "", convert.Micros(n*convert.MaxPeriod/period), f.At, f.What())
+		p.set(policy.KeyCPURT, "", convert.Micros(n*convert.MaxPeriod/period), f, what)
 		if period != convert.MaxPeriod {
-			p.Change(f.At, f.What(), "is %s in each second: a policy has no other period",
+			p.Change(f.At, what, "is %s in each second: a policy has no other period",
 				convert.Micros(n*convert.MaxPeriod/period))
 		}
 	}
 }
 
 func (p *Params) cpuRTPeriod(f Param) {
-	if _, there := p.of("cpu.rt_runtime_us"); !there {
+	if _, there := p.of("cpu.rt_runtime_us"); there {
+		p.mark++ // cpuRT reads it
+	} else {
 		p.Leave(f.At, "", f.What(), "a period without run time limits nothing")
 	}
 }
@@ -238,7 +196,7 @@ func ids(key policy.Key) func(*Params, Param) {
 			return
 		}
 		if len(set) > 0 { // else what the group above has
-			p.Set(p.G, key, "", set.String(), f.At, f.What())
+			p.set(key, "", set.String(), f, f.What())
 		}
 	}
 }
@@ -252,7 +210,7 @@ func bytesOf(key policy.Key) func(*Params, Param) {
 		case none:
 			p.Leave(f.At, "write an amount", f.What(), "protection of all the memory there is")
 		default:
-			p.Set(p.G, key, "", policy.Bytes(n).String(), f.At, f.What())
+			p.set(key, "", policy.Bytes(n).String(), f, f.What())
 		}
 	}
 }
@@ -276,7 +234,7 @@ func (p *Params) memoryAndSwap(f Param) {
 		p.FailWith(f.At, limit.At, "it is the sum of memory and swap, so not less than memory.limit_in_bytes",
 			"%s is below %s: the kernel refuses it", f.What(), limit.What())
 	default:
-		p.Set(p.G, policy.KeyMemorySwap, "", policy.Bytes(both-memory).String(), f.At, f.What())
+		p.set(policy.KeyMemorySwap, "", policy.Bytes(both-memory).String(), f, f.What())
 	}
 }
 
@@ -285,11 +243,7 @@ func (p *Params) softLimit(f Param) {
 	if !ok || none {
 		return
 	}
-	if _, both := p.of("memory.low"); both {
-		p.Change(f.At, f.What(), "gives way to memory.low, the newer one")
-		return
-	}
-	if n > 0 && p.Set(p.G, policy.KeyMemoryLow, "", policy.Bytes(n).String(), f.At, f.What()) {
+	if n > 0 && p.set(policy.KeyMemoryLow, "", policy.Bytes(n).String(), f, f.What()) {
 		p.Change(f.At, f.What(), "is memory.low: below it the group's memory is taken last. It is held on "+
 			"cgroup v2 only")
 	}
@@ -297,7 +251,7 @@ func (p *Params) softLimit(f Param) {
 
 func (p *Params) swappiness(f Param) {
 	if n, ok := p.number(f, 0, 200); ok {
-		p.Set(p.G, policy.KeyMemorySwappiness, "", strconv.FormatInt(n, 10), f.At, f.What())
+		p.set(policy.KeyMemorySwappiness, "", strconv.FormatInt(n, 10), f, f.What())
 	}
 }
 
@@ -308,13 +262,13 @@ func (p *Params) oomControl(f Param) {
 		}
 	}
 	if n, ok := p.number(f, 0, 1); ok && n == 1 { // 0 is what every group has
-		p.Set(p.G, policy.KeyMemoryOOM, "", "pause", f.At, f.What())
+		p.set(policy.KeyMemoryOOM, "", "pause", f, f.What())
 	}
 }
 
 func (p *Params) oomGroup(f Param) {
 	if n, ok := p.number(f, 0, 1); ok && n == 1 {
-		p.Set(p.G, policy.KeyMemoryOOM, "", "kill-group", f.At, f.What())
+		p.set(policy.KeyMemoryOOM, "", "kill-group", f, f.What())
 	}
 }
 
@@ -323,7 +277,7 @@ func (p *Params) tasks(f Param) {
 		return
 	}
 	if n, ok := p.number(f, 0, math.MaxInt64); ok {
-		p.Set(p.G, policy.KeyTasks, "", strconv.FormatInt(min(n, 1<<22), 10), f.At, f.What())
+		p.set(policy.KeyTasks, "", strconv.FormatInt(min(n, 1<<22), 10), f, f.What())
 	}
 }
 
@@ -339,92 +293,7 @@ func (p *Params) huge(f Param, size, rest string) {
 			p.Change(f.At, f.What(), "is %s: the kernel counts whole pages", policy.Bytes(back))
 			n = back
 		}
-		p.Set(p.G, policy.KeyMemoryHuge, strings.TrimSuffix(size, "B")+"iB", policy.Bytes(n).String(), f.At, f.What())
-	}
-}
-
-// throttle reads lines "8:16 10485760" of v1's blkio.
-func throttle(key policy.Key, unit string) func(*Params, Param) {
-	return func(p *Params, f Param) {
-		for line := range strings.Lines(f.Text) {
-			words := strings.Fields(line)
-			if len(words) == 0 {
-				continue
-			}
-			if len(words) != 2 || !convert.IsDevice(words[0]) {
-				p.Fail(f.At, `write the device's number and the limit: "8:16 10485760"`,
-					"%s: %q is not a limit of a device", f.File, convert.Clean(line))
-				continue
-			}
-			n, ok := p.number(Param{f.File, words[1], f.At}, 0, math.MaxInt64)
-			if ok && n > 0 { // 0 takes the limit away
-				p.Set(p.G, key, words[0], strconv.FormatInt(n, 10)+unit, f.At, f.File+" = "+strings.TrimSpace(line))
-			}
-		}
-	}
-}
-
-// ioMaxKeys are the words of v2's io.max.
-var ioMaxKeys = map[string]struct {
-	key  policy.Key
-	unit string
-}{
-	"rbps": {policy.KeyIOReadBandwidth, "B/s"}, "wbps": {policy.KeyIOWriteBandwidth, "B/s"},
-	"riops": {policy.KeyIOReadIOPS, ""}, "wiops": {policy.KeyIOWriteIOPS, ""},
-}
-
-func (p *Params) ioMax(f Param) {
-	for line := range strings.Lines(f.Text) {
-		words := strings.Fields(line)
-		if len(words) == 0 {
-			continue
-		}
-		for _, word := range words[1:] {
-			name, number, _ := strings.Cut(word, "=")
-			to, fine := ioMaxKeys[name]
-			if !fine || !convert.IsDevice(words[0]) {
-				p.Fail(f.At, `write the device's number and the limits: "8:16 rbps=10485760 wiops=500"`,
-					"io.max: %q is not a limit of a device", convert.Clean(line))
-				break
-			}
-			if number == "max" {
-				continue
-			}
-			if n, ok := p.number(Param{f.File, number, f.At}, 1, math.MaxInt64); ok {
-				p.Set(p.G, to.key, words[0], strconv.FormatInt(n, 10)+to.unit, f.At,
-					f.File+" = "+strings.TrimSpace(line))
-			}
-		}
-	}
-}
-
-// diskWeight reads the weight of a group on all devices or on one: lines "250", "default 250" and "8:16 250". middle is
-// what every group has there, and 100 in a policy (systemd's rule); most is the largest.
-func diskWeight(middle, most int64) func(*Params, Param) {
-	return func(p *Params, f Param) {
-		for line := range strings.Lines(f.Text) {
-			line = strings.TrimSpace(line)
-			on, number, two := strings.Cut(line, " ")
-			switch {
-			case line == "":
-				continue
-			case !two || on == "default":
-				on, number = "", line[strings.LastIndexByte(line, ' ')+1:]
-			case !convert.IsDevice(on):
-				p.Fail(f.At, `write a weight, or a device's number and a weight: "8:16 200"`, "%s: %q is not a weight",
-					f.File, convert.Clean(line))
-				continue
-			}
-			n, ok := p.number(Param{f.File, number, f.At}, 0, most)
-			if !ok || n == 0 { // 0 takes that of one device away
-				continue
-			}
-			what := f.File + " = " + line
-			if weight := min(max((n*100+middle/2)/middle, 1), convert.MaxWeight); p.Set(p.G, policy.KeyIOWeight, on,
-				strconv.FormatInt(weight, 10), f.At, what) && weight*middle != n*100 {
-				p.Change(f.At, what, "is a weight of %d", weight)
-			}
-		}
+		p.set(policy.KeyMemoryHuge, strings.TrimSuffix(size, "B")+"iB", policy.Bytes(n).String(), f, f.What())
 	}
 }
 
@@ -463,8 +332,8 @@ var carried = map[string]func(*Params, Param){
 	"blkio.throttle.write_bps_device":  throttle(policy.KeyIOWriteBandwidth, "B/s"),
 	"blkio.throttle.read_iops_device":  throttle(policy.KeyIOReadIOPS, ""),
 	"blkio.throttle.write_iops_device": throttle(policy.KeyIOWriteIOPS, ""), "io.max": (*Params).ioMax,
-	"blkio.weight": diskWeight(500, 1000), "blkio.weight_device": diskWeight(500, 1000),
-	"io.weight":        diskWeight(100, convert.MaxWeight),
-	"blkio.bfq.weight": diskWeight(100, 1000), "blkio.bfq.weight_device": diskWeight(100, 1000),
-	"io.bfq.weight": diskWeight(100, 1000),
+	"blkio.weight": diskWeight(500, 10, 1000), "blkio.weight_device": diskWeight(500, 10, 1000),
+	"io.weight":        diskWeight(100, 1, convert.MaxWeight),
+	"blkio.bfq.weight": diskWeight(100, 1, 1000), "blkio.bfq.weight_device": diskWeight(100, 1, 1000),
+	"io.bfq.weight": diskWeight(100, 1, 1000),
 }

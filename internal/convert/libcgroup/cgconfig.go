@@ -21,10 +21,11 @@ func Import(files, rules []policy.Source) (*convert.Result, error) {
 	r := &convert.Report{}
 	d := convert.NewDraft(r)
 	d.Head = append(d.Head, "Made by bulkhead import cgconfig; a comment says which line each setting comes from.")
-	im := &cgImport{Draft: d, rules: len(rules) > 0, used: map[*cgGroup]bool{}, byName: map[string]policy.Pos{},
-		said: map[*convert.Group]cgSaid{}}
+	im := &cgImport{Draft: d, rules: len(rules) > 0, used: map[*cgGroup]bool{}, byName: map[string]*described{},
+		owned: map[*cgPerm][2]ownership{},
+		said:  map[*convert.Group]cgSaid{}}
 	for _, s := range files {
-		if in, ok := r.Open(s); ok {
+		if in, ok := r.Open(s, convert.LineComments("#*")); ok {
 			im.parsed = append(im.parsed, parseCgconfig(in))
 		}
 	}
@@ -52,17 +53,24 @@ func (im *cgImport) place() {
 		}
 		im.sections(f)
 		for _, g := range f.groups {
-			im.group(f, g)
+			im.describe(f, g)
 		}
+	}
+	for _, g := range im.groups {
+		im.group(g)
+	}
+	if i := slices.IndexFunc(im.groups, func(g *described) bool { return g.to != nil }); i >= 0 {
+		im.Note("a group lies at another path than before, as /bulkhead.%[2]s for /%[1]s: what writes into its files, "+
+			"cgexec and cgclassify need the new one, or `bulkhead run`, `move` and `set`", top(im.groups[i].name),
+			top(im.groups[i].to.Path))
 	}
 }
 
 // sections reports the sections that describe no group.
 func (im *cgImport) sections(f *cgFile) {
-	mounted := map[string]cgPair{}
 	for _, m := range f.mounts {
 		for name := range strings.SplitSeq(m.name.text, ",") {
-			im.mount(f, m, name, mounted)
+			im.mount(f, m, name)
 		}
 	}
 	for _, n := range f.names {
@@ -109,27 +117,23 @@ func (im *cgImport) unused() {
 }
 
 // mountOptions are what may stand beside a controller in a mount section.
-var mountOptions = []string{"nodev", "nosuid", "noexec"}
+var mountOptions = []string{"nodev", "nosuid", "noexec", "all", "none", "xattr", "noprefix", "clone_children",
+	"cpuset_v2_mode"}
 
-func (im *cgImport) mount(f *cgFile, m cgPair, name string, seen map[string]cgPair) {
-	first, twice := seen[name]
+func (im *cgImport) mount(f *cgFile, m cgPair, name string) {
+	im.Note("mount sections are not carried over: bulkhead takes controllers where they are mounted, and `bulkhead " +
+		"discover` says which are missing")
 	switch {
 	case slices.Contains(mountOptions, name):
-		return
 	case strings.HasPrefix(name, "name="):
 		im.Leave(f.At(m.name.offset), "", "mount "+m.name.text, "a hierarchy without controllers limits nothing")
 	case !slices.Contains(kernelfile.Controllers, name):
 		kernelfile.UnknownController(f.Input, name, m.name.offset)
-	case twice:
-		im.FailWith(f.At(m.name.offset), f.At(first.name.offset), "keep one of them", "%s is mounted twice", name)
 	}
-	seen[name] = m
-	im.Note("mount sections are not carried over: bulkhead takes controllers where they are mounted, and `bulkhead " +
-		"discover` says which are missing")
 }
 
-// group places one group with its limits and owners.
-func (im *cgImport) group(f *cgFile, g *cgGroup) {
+// describe takes in one description of a group.
+func (im *cgImport) describe(f *cgFile, g *cgGroup) {
 	at, name := f.At(g.name.offset), strings.Trim(g.name.text, "/")
 	all := im.check(f, g)
 	if name == "." || name == "" {
@@ -138,19 +142,55 @@ func (im *cgImport) group(f *cgFile, g *cgGroup) {
 		return
 	}
 	clean := path.Clean(name)
-	if first, twice := im.byName[clean]; twice {
-		im.FailWith(at, first, "put both into one section, or rename one", "group %q is here twice", name)
-		return
-	}
-	im.byName[clean] = at
-	to := im.Draft.Group(clean, at)
+	to := im.byName[clean]
 	if to == nil {
+		to = &described{name: clean, at: at, what: name, index: map[string]int{}}
+		im.byName[clean] = to
+		im.groups = append(im.groups, to)
+	} else {
+		im.Change(at, "group "+name, "is one with that of %s, as libcgroup makes it", to.at)
+	}
+	for _, file := range all {
+		i, twice := to.index[file.File]
+		if !twice {
+			to.index[file.File] = len(to.files)
+			to.files = append(to.files, file)
+			continue
+		}
+		if to.files[i].Text != file.Text {
+			im.Change(to.files[i].At, to.files[i].What(), "gives way to %s of %s, which is written later", file.What(),
+				file.At)
+		}
+		to.files[i] = file
+	}
+	for _, s := range g.sections {
+		to.sections = append(to.sections, sectionOf{f, s})
+	}
+	to.perms = append(to.perms, permOf{f, g.perm, im.defaults, im.defIn})
+}
+
+// group places one group with its limits and owners.
+func (im *cgImport) group(g *described) {
+	to := im.Draft.Group(g.name, g.at)
+	if g.to = to; to == nil {
 		return
 	}
-	im.Describe(to, at, convert.From(at, "group "+name))
-	im.owners(f, g, to)
-	im.fill(f, g, to, all)
-	im.said[to] = cgSaid{all, g.perm}
+	im.Describe(to, g.at, convert.From(g.at, "group "+g.what))
+	im.owners(to, g.perms)
+	im.fill(to, g.sections, g.files)
+	said := cgSaid{files: g.files}
+	for _, p := range g.perms {
+		if p.perm != nil {
+			said.perm = p.perm
+		}
+	}
+	im.said[to] = said
+}
+
+// top is the first element of a path.
+func top(name string) string {
+	name, _, _ = strings.Cut(name, "/")
+	return name
 }
 
 // restore takes over what an export carried along in comments.
@@ -180,8 +220,11 @@ func (im *cgImport) restoreGroup(name string, g *policy.Group, at policy.Pos) {
 		return
 	}
 	said, there := im.said[to]
-	if sections := cgSections(g, 1); !there && len(sections.files) == 0 || there && (sections.says(said) ||
-		cgSections(g, 2).says(said)) {
+	same := !there && len(cgSections(g, 1, true).files) == 0
+	for _, version := range []int{1, 2} {
+		same = same || there && (cgSections(g, version, true).says(said) || cgSections(g, version, false).says(said))
+	}
+	if same {
 		im.Take(to, g, at)
 	} else if there {
 		im.Complement(to, g, at)

@@ -13,11 +13,11 @@ import (
 )
 
 // fill gives a group the limits of its sections.
-func (im *cgImport) fill(f *cgFile, g *cgGroup, to *convert.Group, all []kernelfile.Param) {
-	p := kernelfile.Params{Draft: im.Draft, G: to, All: all}
+func (im *cgImport) fill(to *convert.Group, sections []sectionOf, all []kernelfile.Param) {
+	p := kernelfile.Params{Draft: im.Draft, G: to, All: all, SayDefaults: true}
 	p.Carry()
-	for _, s := range g.sections {
-		name := s.controller.text
+	for _, s := range sections {
+		name, f := s.controller.text, s.file
 		why, whole := kernelfile.WholeControllers[name]
 		switch {
 		case strings.HasPrefix(name, "name="):
@@ -51,6 +51,7 @@ func (im *cgImport) check(f *cgFile, g *cgGroup) (all []kernelfile.Param) {
 
 // files gives the parameters of one controller, those with several lines as one.
 func (im *cgImport) files(f *cgFile, controller string, pairs []cgPair) (all []kernelfile.Param) {
+	index, lines := map[string]int{}, map[int][]string{}
 	for _, pair := range pairs {
 		at := f.At(pair.name.offset)
 		file := pair.name.text
@@ -65,15 +66,19 @@ func (im *cgImport) files(f *cgFile, controller string, pairs []cgPair) (all []k
 				file, of, controller)
 			continue
 		}
-		i := slices.IndexFunc(all, func(p kernelfile.Param) bool { return p.File == file })
+		i, twice := index[file]
 		switch {
-		case i < 0:
+		case !twice:
+			index[file] = len(all)
 			all = append(all, kernelfile.Param{File: file, Text: pair.value.text, At: at})
 		case perLine(file):
-			all[i].Text += "\n" + pair.value.text
+			lines[i] = append(lines[i], pair.value.text)
 		default:
 			im.FailWith(at, all[i].At, "keep one of them", "%s is here twice", file)
 		}
+	}
+	for i, more := range lines {
+		all[i].Text += "\n" + strings.Join(more, "\n")
 	}
 	return all
 }
@@ -84,23 +89,39 @@ func perLine(file string) bool {
 		strings.HasPrefix(file, "devices.")
 }
 
-// owners turns perm into owner: the task files for who may move processes in, the others for who may set limits.
-func (im *cgImport) owners(f *cgFile, g *cgGroup, to *convert.Group) {
+// owners turns perm into owner: the task files for who may move processes in, the others for who may set limits. What
+// a later description of the group says counts.
+func (im *cgImport) owners(to *convert.Group, all []permOf) {
 	var task, admin ownership
-	if g.perm != nil {
-		task, admin = im.ownership(f, g.perm.task, false), im.ownership(f, g.perm.admin, true)
-		for name, pairs := range map[string][]cgPair{"task": g.perm.task, "admin": g.perm.admin} {
-			if len(pairs) == 0 {
-				f.Bad(g.perm.offset, "libcgroup takes both or none", "perm has no %s", name)
+	for _, p := range slices.Backward(all) {
+		for _, said := range []struct {
+			file *cgFile
+			perm *cgPerm
+		}{{p.file, p.perm}, {p.defIn, p.defaults}} {
+			if said.perm != nil {
+				both := im.perm(said.file, said.perm)
+				task.under(both[0])
+				admin.under(both[1])
 			}
 		}
 	}
-	if im.defaults != nil {
-		task.under(im.ownership(im.defIn, im.defaults.task, false))
-		admin.under(im.ownership(im.defIn, im.defaults.admin, true))
-	}
 	im.owner(to, task, "run, move", "perm task")
 	im.owner(to, admin, "set", "perm admin")
+}
+
+// perm reads who owns the task files, and who the others; a section once, however many groups it is for.
+func (im *cgImport) perm(f *cgFile, perm *cgPerm) [2]ownership {
+	both, known := im.owned[perm]
+	if !known {
+		both = [2]ownership{im.ownership(f, perm.task, false), im.ownership(f, perm.admin, true)}
+		for name, pairs := range map[string][]cgPair{"task": perm.task, "admin": perm.admin} {
+			if len(pairs) == 0 {
+				f.Bad(perm.offset, "libcgroup takes both or none", "perm has no %s", name)
+			}
+		}
+		im.owned[perm] = both
+	}
+	return both
 }
 
 // under takes over what is not said.
@@ -169,12 +190,18 @@ func (im *cgImport) ownership(f *cgFile, pairs []cgPair, directory bool) (o owne
 			o.mode = mode(f.Input, pair)
 		case name == "dperm" && directory:
 			o.dir = mode(f.Input, pair)
+		case name == "dperm":
+			im.leavePair(f, pair, "libcgroup takes dperm in admin only, and no notice of it in task")
 		default:
-			f.Bad(pair.name.offset, "known here: uid, gid, fperm, and dperm in admin", "there is no %q in perm",
-				convert.Clean(name))
+			im.leavePair(f, pair, "libcgroup takes uid, gid, fperm and dperm, and no notice of anything else in perm")
 		}
 	}
 	return o
+}
+
+// leavePair reports something in perm that has no effect.
+func (im *cgImport) leavePair(f *cgFile, pair cgPair, why string) {
+	im.Leave(f.At(pair.name.offset), "", pair.name.text+" = "+pair.value.text, "%s", why)
 }
 
 func account(in *convert.Input, pair cgPair) string {
@@ -187,19 +214,19 @@ func account(in *convert.Input, pair cgPair) string {
 	return name
 }
 
-// mode reads permissions in octal.
+// mode reads permissions in octal. libcgroup takes them only as far as the owner of each file has them.
 func mode(in *convert.Input, pair cgPair) string {
 	n, err := strconv.ParseUint(pair.value.text, 8, 32)
-	owner := n >> 6 & 7
-	switch {
-	case err != nil || n > 0o777:
+	if err != nil {
 		in.Bad(pair.value.offset, "write permissions in octal, such as 664", "%s: %q is not a mode", pair.name.text,
 			convert.Clean(pair.value.text))
 		return ""
-	case (n>>3&7|n&7)&^owner != 0:
-		in.Bad(pair.value.offset, "libcgroup takes the owner's permissions for the most that the others can have",
-			"%s: %s gives others more than the owner", pair.name.text, pair.value.text)
-		return ""
 	}
-	return fmt.Sprintf("0%03o", n)
+	owner := n >> 6 & 7
+	fit := n & (owner<<6 | owner<<3 | owner)
+	if at := in.At(pair.name.offset); fit != n {
+		in.Change(at, pair.name.text+" = "+pair.value.text, "is %03o: others have at most what the owner has, and "+
+			"nothing else", fit)
+	}
+	return fmt.Sprintf("0%03o", fit)
 }

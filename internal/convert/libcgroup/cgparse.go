@@ -4,8 +4,6 @@ import (
 	"strings"
 
 	"bulkhead/internal/convert"
-	"bulkhead/internal/convert/kernelfile"
-	"bulkhead/internal/policy"
 )
 
 // The grammar is libcgroup's (cgconfig.conf(5) and its parser, 2.0.2 to 3.2): sections group, template, mount,
@@ -413,28 +411,4 @@ func (p *cgParser) perm() *cgPerm {
 		return true
 	}, "task, admin")
 	return perm
-}
-
-// cgImport turns parsed files into a draft.
-type cgImport struct {
-	*convert.Draft
-	parsed   []*cgFile
-	defaults *cgPerm
-	defIn    *cgFile
-	byName   map[string]policy.Pos
-	said     map[*convert.Group]cgSaid
-	rules    bool // are read with it
-	used     map[*cgGroup]bool
-}
-
-// cgSaid is what a file says of a group.
-type cgSaid struct {
-	files []kernelfile.Param
-	perm  *cgPerm
-}
-
-// ownership is who owns files of a group, and with which mode.
-type ownership struct {
-	user, group, mode, dir string
-	at                     policy.Pos
 }

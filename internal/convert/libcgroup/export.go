@@ -27,7 +27,7 @@ func Export(p *policy.Policy, o Options) *convert.Export {
 		x.line("%s%s: %s", exactMark, top.Key, top.Text)
 	}
 	for _, g := range p.Groups {
-		x.group(g)
+		x.group(g, true)
 	}
 	x.Schedules(p)
 	return &convert.Export{Files: []policy.Source{{Path: "cgconfig.conf", Text: x.b.String()}}, Left: x.Left}
@@ -41,7 +41,9 @@ type cgExport struct {
 
 func (x *cgExport) line(format string, args ...any) { fmt.Fprintf(&x.b, format+"\n", args...) }
 
-func (x *cgExport) group(g *policy.Group) {
+// group writes a group and those inside it. cpuset says that the group above has CPUs and nodes, or is that of the
+// host.
+func (x *cgExport) group(g *policy.Group, cpuset bool) {
 	x.line("")
 	x.line("%sgroup %s: %s", exactMark, g.Path, convert.GroupFlow(g))
 	if g.Each != nil {
@@ -49,7 +51,7 @@ func (x *cgExport) group(g *policy.Group) {
 			"it has a name only while an instance runs, and libcgroup has no such groups")
 		return
 	}
-	s := cgSections(g, x.version)
+	s := cgSections(g, x.version, cpuset)
 	x.Left = append(x.Left, s.left...)
 	for _, m := range g.Match {
 		x.Leave(m.Pos, "cgrules.conf places by user and program", "group "+g.Path,
@@ -57,7 +59,7 @@ func (x *cgExport) group(g *policy.Group) {
 	}
 	x.section(g, s)
 	for _, child := range g.Groups {
-		x.group(child)
+		x.group(child, s.has("cpuset.cpus") && s.has("cpuset.mems"))
 	}
 }
 
@@ -121,34 +123,24 @@ type cgWords struct {
 	left        []convert.Remark
 }
 
-// cgSections gives the files of a group in the kernel's words, by the table of knobs.
-func cgSections(g *policy.Group, version int) (s cgWords) {
-	var settings policy.Settings
-	for _, set := range convert.WithRole(g) {
-		_, asked := g.Settings.Get(set.Key, set.On)
-		switch set.Value.(type) {
-		case policy.MemoryPercent, policy.IOPercent:
-			s.leave(g, set, "the kernel's files have no percentages, and what they are of is another "+
-				"thing on each host")
-			continue
-		}
-		if set.Key == policy.KeyIOWeight && !asked {
-			continue // libcgroup refuses a whole file over a parameter that the kernel's scheduler lacks
-		}
-		if convert.IsDevice(set.On) {
-			set.Dev = set.On
-		}
-		settings = append(settings, set)
-	}
+// has says whether a file is written.
+func (s cgWords) has(file string) bool {
+	return slices.ContainsFunc(s.files, func(f kernelfile.Param) bool { return f.File == file })
+}
+
+// cgSections gives the files of a group in the kernel's words, by the table of knobs. Without cpuset it has no CPUs and
+// nodes: the kernel takes none that the group above lacks.
+func cgSections(g *policy.Group, version int, cpuset bool) (s cgWords) {
+	settings := s.settings(g, cpuset)
 	written := map[policy.Key]bool{}
 	for _, row := range knob.Table() {
 		if row.Version == version {
 			s.row(row, settings, written)
 		}
 	}
-	// libcgroup writes them in the order of the file, and the kernel refuses a limit on memory and swap below the one
-	// on memory, which is none in a new group.
-	slices.SortStableFunc(s.files, func(a, b kernelfile.Param) int { return lateness(a) - lateness(b) })
+	slices.SortStableFunc(s.files,
+		func(a, b kernelfile.Param) int { return slices.Index(late, a.File) - slices.Index(late, b.File) })
+	s.halfCpuset(g, version)
 	s.task, s.admin = permsOf(g.Owner)
 	for _, o := range g.Owner {
 		if o.Bounds != nil || o.Has(policy.MayFreeze) {
@@ -172,11 +164,55 @@ func cgSections(g *policy.Group, version int) (s cgWords) {
 	return s
 }
 
-func lateness(f kernelfile.Param) int {
-	if f.File == "memory.memsw.limit_in_bytes" {
-		return 1
+// settings are the limits of a group for which the kernel's files have words.
+func (s *cgWords) settings(g *policy.Group, cpuset bool) (settings policy.Settings) {
+	for _, set := range convert.WithRole(g) {
+		_, asked := g.Settings.Get(set.Key, set.On)
+		_, lifted := set.Value.(policy.Unlimited)
+		switch set.Value.(type) {
+		case policy.MemoryPercent, policy.IOPercent:
+			s.leave(g, set, "the kernel's files have no percentages, and what they are of is another "+
+				"thing on each host")
+			continue
+		}
+		switch {
+		case set.Key == policy.KeyIOWeight && asked:
+			s.leave(g, set, "libcgroup refuses a whole file over a parameter that the host lacks, and it has weights "+
+				"of disks only where one of them weighs (BFQ, iocost)")
+			continue
+		case set.Key == policy.KeyIOWeight:
+			continue
+		case isCpuset(set.Key) && !cpuset && !lifted:
+			s.leave(g, set, "the group above has no CPUs and nodes of its own, and the kernel takes none here then")
+			continue
+		}
+		if convert.IsDevice(set.On) {
+			set.Dev = set.On
+		}
+		settings = append(settings, set)
 	}
-	return 0
+	return settings
+}
+
+// halfCpuset says when a group has CPUs without nodes, or nodes without CPUs.
+func (s *cgWords) halfCpuset(g *policy.Group, version int) {
+	if cpus := s.has("cpuset.cpus"); version == 1 && cpus != s.has("cpuset.mems") {
+		lacks := "cpuset.cpus"
+		if cpus {
+			lacks = "cpuset.mems"
+		}
+		s.left = append(s.left, convert.Remark{Pos: g.Pos, What: "group " + g.Path + ": " + lacks,
+			Why: "no process can enter a group of cpuset without it", Instead: "add what the host has"})
+	}
+}
+
+// late are the files that are written behind all others, in their order. libcgroup writes them in the order of the
+// file, and the kernel refuses a limit on memory and swap below the one on memory, which is none in a new group, a
+// burst above the quota, and shares of a group that is idle.
+var late = []string{"cpu.cfs_quota_us", "cpu.cfs_burst_us", "cpu.idle", "memory.memsw.limit_in_bytes"}
+
+func isCpuset(key policy.Key) bool {
+	return key == policy.KeyCPUCPUs || key == policy.KeyCPUNUMA || key == policy.KeyMemoryNUMA
 }
 
 func (s *cgWords) leave(g *policy.Group, set policy.Setting, why string) {

@@ -25,7 +25,7 @@ func (im *sliceImport) exportedGroup(in *convert.Input, u *unitFile, a assignmen
 	if to == nil || !im.Describe(to, a.at, convert.From(a.at, u.name)) {
 		return
 	}
-	im.bySlice[u.name] = to
+	im.isSlice(u.name, to)
 	if sliceLines(g).says(u) {
 		im.Take(to, g, a.at)
 		return

@@ -11,7 +11,9 @@ import (
 type sliceImport struct {
 	*convert.Draft
 	bySlice map[string]*convert.Group // groups by the slice that they are
-	done    map[string]bool           // slices of an export's own
+	paths   map[string]bool           // of these groups
+	claimed map[*convert.Group]map[string]bool
+	done    map[string]bool // slices of an export's own
 	rank    map[string]int
 	both    []twoWeights
 	// processes is what the units in the group of a slice say of their processes: OOMScoreAdjust=, OOMPolicy=.
@@ -19,7 +21,8 @@ type sliceImport struct {
 }
 
 func newSliceImport(d *convert.Draft) *sliceImport {
-	return &sliceImport{Draft: d, bySlice: map[string]*convert.Group{}, done: map[string]bool{}, rank: map[string]int{},
+	return &sliceImport{Draft: d, bySlice: map[string]*convert.Group{}, paths: map[string]bool{},
+		claimed: map[*convert.Group]map[string]bool{}, done: map[string]bool{}, rank: map[string]int{},
 		processes: map[*convert.Group][2]string{}}
 }
 
@@ -39,7 +42,12 @@ func (im *sliceImport) ofSlice(name string, at policy.Pos) *convert.Group {
 	g := im.Draft.Group(strings.ReplaceAll(strings.TrimSuffix(name, ".slice"), "/", "-"), at)
 	if g != nil {
 		g.Keys = append(g.Keys, convert.Raw{Key: "slice", Text: yamlform.Quote(name)})
-		im.bySlice[name] = g
+		im.isSlice(name, g)
 	}
 	return g
+}
+
+// isSlice remembers the group that a slice is.
+func (im *sliceImport) isSlice(name string, g *convert.Group) {
+	im.bySlice[name], im.paths[g.Path] = g, true
 }

@@ -37,7 +37,7 @@ var deviceProperties = []struct {
 	{"IOReadBandwidthMax", "BlockIOReadBandwidth", policy.KeyIOReadBandwidth, "B/s"},
 	{"IOWriteBandwidthMax", "BlockIOWriteBandwidth", policy.KeyIOWriteBandwidth, "B/s"},
 	{"IOReadIOPSMax", "", policy.KeyIOReadIOPS, ""}, {"IOWriteIOPSMax", "", policy.KeyIOWriteIOPS, ""},
-	{"IODeviceWeight", "", policy.KeyIOWeight, ""},
+	{"IODeviceWeight", "BlockIODeviceWeight", policy.KeyIOWeight, ""},
 }
 
 // setProperties are the lists of CPUs and nodes.
@@ -45,66 +45,6 @@ var setProperties = []struct {
 	name string
 	key  policy.Key
 }{{"AllowedCPUs", policy.KeyCPUCPUs}, {"AllowedMemoryNodes", policy.KeyMemoryNUMA}}
-
-// leftProperties are settings of resource control that have no place in a policy: why, and what to do instead.
-var leftProperties = map[string][2]string{
-	"StartupCPUWeight":          {"a policy has no values for the start of the host"},
-	"StartupCPUShares":          {"a policy has no values for the start of the host"},
-	"StartupIOWeight":           {"a policy has no values for the start of the host"},
-	"StartupBlockIOWeight":      {"a policy has no values for the start of the host"},
-	"StartupAllowedCPUs":        {"a policy has no values for the start of the host"},
-	"StartupAllowedMemoryNodes": {"a policy has no values for the start of the host"},
-	"StartupMemoryHigh":         {"a policy has no values for the start of the host"},
-	"StartupMemoryMax":          {"a policy has no values for the start of the host"},
-	"StartupMemorySwapMax":      {"a policy has no values for the start of the host"},
-	"StartupMemoryLow":          {"a policy has no values for the start of the host"},
-	"DefaultMemoryLow":          {"bulkhead gives each group its own values"},
-	"DefaultMemoryMin":          {"bulkhead gives each group its own values"},
-	"DefaultStartupMemoryLow":   {"bulkhead gives each group its own values"},
-	"MemoryZSwapMax":            {convert.NoKey}, "StartupMemoryZSwapMax": {convert.NoKey},
-	"MemoryZSwapWriteback": {convert.NoKey}, "MemoryKSM": {convert.NoKey}, "MemoryTHP": {convert.NoKey},
-	"IODeviceLatencyTargetSec": {convert.NoKey},
-	"DevicePolicy": {"bulkhead does not govern access to devices",
-		"leave it in the unit: systemd holds it"},
-	"DeviceAllow": {"bulkhead does not govern access to devices",
-		"leave it in the unit: systemd holds it"},
-	"IPAddressAllow": {"bulkhead limits rates, not addresses",
-		"leave it in the unit: systemd holds it"},
-	"IPAddressDeny": {"bulkhead limits rates, not addresses",
-		"leave it in the unit: systemd holds it"},
-	"IPIngressFilterPath":                 {convert.NoKey, "leave it in the unit: systemd holds it"},
-	"IPEgressFilterPath":                  {convert.NoKey, "leave it in the unit: systemd holds it"},
-	"BPFProgram":                          {convert.NoKey, "leave it in the unit: systemd holds it"},
-	"NFTSet":                              {convert.NoKey, "leave it in the unit: systemd holds it"},
-	"SocketBindAllow":                     {convert.NoKey, "leave it in the unit: systemd holds it"},
-	"SocketBindDeny":                      {convert.NoKey, "leave it in the unit: systemd holds it"},
-	"RestrictNetworkInterfaces":           {convert.NoKey, "leave it in the unit: systemd holds it"},
-	"ManagedOOMSwap":                      {"systemd-oomd acts by itself", "leave it in the unit"},
-	"ManagedOOMMemoryPressure":            {"systemd-oomd acts by itself", "leave it in the unit"},
-	"ManagedOOMMemoryPressureLimit":       {"systemd-oomd acts by itself", "leave it in the unit"},
-	"ManagedOOMMemoryPressureDurationSec": {"systemd-oomd acts by itself", "leave it in the unit"},
-	"ManagedOOMPreference":                {"systemd-oomd acts by itself", "leave it in the unit"},
-	"MemoryPressureWatch":                 {convert.NoKey}, "MemoryPressureThresholdSec": {convert.NoKey},
-	"CoredumpReceive": {convert.NoKey}, "CPUPressureWatch": {convert.NoKey}, "IOPressureWatch": {convert.NoKey},
-	"Delegate":           {"the unit's own business", "leave it in the unit"},
-	"DelegateSubgroup":   {"the unit's own business", "leave it in the unit"},
-	"DisableControllers": {"bulkhead turns controllers on where a limit needs them"},
-	"CPUSetPartition":    {"bulkhead gives CPUs, and takes them from nobody"},
-	"ConcurrencyHardMax": {convert.NoKey}, "ConcurrencySoftMax": {convert.NoKey},
-}
-
-// processProperties are settings of a service's processes that look like limits.
-var processProperties = map[string][2]string{
-	"CPUAffinity":          {"it is of the processes, not of the group", "ask for cpu.cpus, which they cannot leave"},
-	"NUMAPolicy":           {"it is of the processes, not of the group", "ask for memory.numa"},
-	"NUMAMask":             {"it is of the processes, not of the group", "ask for memory.numa"},
-	"Nice":                 {"it is of the processes, not of the group", "cpu.weight shares the CPU between groups"},
-	"CPUSchedulingPolicy":  {"it is of the processes, not of the group"},
-	"IOSchedulingClass":    {"it is of the processes, not of the group"},
-	"IOSchedulingPriority": {"it is of the processes, not of the group"},
-	"LimitAS":              {"it is of each process", "memory.max is of the group"},
-	"LimitNPROC":           {"it is of each user", "tasks is of the group"}, "LimitCPU": {"it is of each process"},
-}
 
 // accounting are the switches that bulkhead sets by itself where a limit needs them.
 func isAccounting(name string) bool { return strings.HasSuffix(name, "Accounting") }
@@ -116,35 +56,64 @@ func (im *sliceImport) limits(g *convert.Group, u *unitFile, section string) {
 		switch {
 		case a.section != section:
 			if resource(a.name) && !strings.HasPrefix(a.section, "X-") {
-				im.Fail(a.at, "write it below ["+section+"]", "%s= stands in [%s], where systemd does not read it",
-					a.name, convert.Clean(a.section))
+				im.Leave(a.at, "write it below ["+section+"]", a.what(),
+					"it stands in [%s], where systemd does not read it", convert.Clean(a.section))
 			}
-			continue
-		case seen[a.name]:
-			continue
-		}
-		seen[a.name] = true
-		last, counts := u.last(a.name)
-		why, left := leftProperties[a.name]
-		ofProcess, process := processProperties[a.name]
-		switch read := properties[a.name]; {
-		case read != nil && counts:
-			read(im, g, u, last)
-		case left && counts && !off(last.value):
-			im.Leave(last.at, why[1], last.what(), "%s", why[0])
-		case process && counts && section == "Service":
-			im.Leave(last.at, ofProcess[1], last.what(), "%s", ofProcess[0])
-		case section == "Slice" && !sliceSetting(a.name):
-			im.Fail(a.at, "see systemd.resource-control(5)", "a slice has no setting %s=", convert.Clean(a.name))
+		case !seen[a.name]:
+			seen[a.name] = true
+			im.setting(g, u, a, section)
 		}
 	}
 	im.devices(g, u)
 	im.sets(g, u)
 }
 
-// off says whether a setting asks for nothing.
-func off(value string) bool {
-	return slices.Contains([]string{"no", "false", "auto", "infinity", "0"}, value)
+// setting reads one setting of a unit: of several lines the one that counts.
+func (im *sliceImport) setting(g *convert.Group, u *unitFile, a assignment, section string) {
+	last, counts := u.last(a.name)
+	_, left := leftProperties[a.name]
+	ofProcess, process := processProperties[a.name]
+	switch read := properties[a.name]; {
+	case section == "Slice" && !sliceSetting(a.name):
+		im.Leave(a.at, "see systemd.resource-control(5)", a.what(),
+			"a slice has no such setting, and systemd takes no notice of it")
+	case !counts:
+	case read != nil:
+		said, shares := im.Said()+len(g.Settings), g.Shares
+		if read(im, g, u, last); said == im.Said()+len(g.Settings) && shares == g.Shares {
+			im.idle(last)
+		}
+	case left:
+		im.leave(u, last)
+	case process && section == "Service":
+		im.Leave(last.at, ofProcess[1], last.what(), "%s", ofProcess[0])
+	case a.name == "CPUQuotaPeriodSec":
+		if _, limited := u.last("CPUQuota"); !limited {
+			im.Leave(last.at, "", last.what(), "a period without a quota limits nothing")
+		}
+	case isAccounting(a.name):
+		im.Note("accounting is not carried over: bulkhead switches on what its limits need")
+	}
+}
+
+// leave reports a setting that has no place in a policy; of a list each of its entries.
+func (im *sliceImport) leave(u *unitFile, last assignment) {
+	all, why := []assignment{last}, leftProperties[last.name]
+	if slices.Contains(leftLists, last.name) {
+		all = u.all(last.name)
+	}
+	for _, a := range all {
+		if a.asks() {
+			im.Leave(a.at, why[1], a.what(), "%s", why[0])
+		} else {
+			im.idle(a)
+		}
+	}
+}
+
+// idle notes a setting that has the value that every unit has.
+func (im *sliceImport) idle(a assignment) {
+	im.Note("%s is what every unit has, and is left out", a.what())
 }
 
 // resource says whether a name is a setting of resource control.
@@ -167,9 +136,6 @@ func isList(name string) bool {
 func sliceSetting(name string) bool {
 	return resource(name) || isAccounting(name) || name == "CPUQuotaPeriodSec" || name == "Slice" || name == "Delegate"
 }
-
-// newer says whether a unit has the newer name of a setting, which systemd takes then.
-func (u *unitFile) newer(name string) (assignment, bool) { return u.last(name) }
 
 func (im *sliceImport) integer(a assignment, lowest, highest int64) (int64, bool) {
 	n, err := strconv.ParseInt(a.value, 10, 64)
@@ -202,7 +168,8 @@ func (im *sliceImport) cpuWeight(g *convert.Group, u *unitFile, a assignment) {
 }
 
 func (im *sliceImport) cpuShares(g *convert.Group, u *unitFile, a assignment) {
-	if _, both := u.newer("CPUWeight"); both {
+	if newer, both := u.last("CPUWeight"); both {
+		im.Note("%s gives way to %s, the newer one", a.what(), newer.what())
 		return
 	}
 	if n, ok := im.integer(a, convert.MinShares, convert.MaxShares); ok {
@@ -300,15 +267,13 @@ func (im *sliceImport) memory(g *convert.Group, key policy.Key, a assignment) {
 }
 
 func (im *sliceImport) memoryLimit(g *convert.Group, u *unitFile, a assignment) {
-	if newer, both := u.newer("MemoryMax"); both {
-		if newer.value != a.value {
-			im.Change(a.at, a.what(), "gives way to %s, the newer one", newer.what())
-		}
+	if newer, both := u.last("MemoryMax"); both {
+		im.Change(a.at, a.what(), "gives way to %s, the newer one", newer.what())
 		return
 	}
 	im.memory(g, policy.KeyMemoryMax, a)
 	for _, name := range []string{"MemoryMin", "MemoryLow", "MemoryHigh", "MemorySwapMax"} {
-		if newer, both := u.newer(name); both && convert.HasSetting(g, policy.KeyMemoryMax) {
+		if newer, both := u.last(name); both && convert.HasSetting(g, policy.KeyMemoryMax) {
 			im.Change(a.at, a.what(), "is memory.max; systemd itself takes no notice of it on cgroup v2 beside %s",
 				newer.what())
 			return
@@ -328,17 +293,15 @@ func (im *sliceImport) tasksMax(g *convert.Group, _ *unitFile, a assignment) {
 	}
 }
 
-func (im *sliceImport) ioWeight(g *convert.Group, u *unitFile, a assignment) {
+func (im *sliceImport) ioWeight(g *convert.Group, _ *unitFile, a assignment) {
 	if n, ok := im.integer(a, 1, convert.MaxWeight); ok {
 		im.diskWeight(g, n, a)
-	}
-	if older, both := u.last("BlockIOWeight"); both {
-		im.Change(older.at, older.what(), "gives way to %s, the newer one", a.what())
 	}
 }
 
 func (im *sliceImport) blockIOWeight(g *convert.Group, u *unitFile, a assignment) {
-	if _, both := u.newer("IOWeight"); both {
+	if newer, both := u.last("IOWeight"); both {
+		im.Change(a.at, a.what(), "gives way to %s, the newer one", newer.what())
 		return
 	}
 	if n, ok := im.integer(a, 10, 1000); ok { // 500 is what every unit has, and 100 on the newer scale
@@ -385,6 +348,10 @@ func (im *sliceImport) devices(g *convert.Group, u *unitFile) {
 		}
 		for _, a := range list {
 			im.device(g, a, p.key, p.unit)
+			if p.key == policy.KeyIOWeight {
+				im.Change(a.at, a.what(), "names a disk, so that plan has the disk weigh (BFQ or iocost) where it "+
+					"does not yet; systemd changes no disk")
+			}
 		}
 	}
 }
@@ -402,6 +369,9 @@ func (im *sliceImport) device(g *convert.Group, a assignment, key policy.Key, un
 	}
 	if device, is := strings.CutPrefix(target, "/dev/block/"); is && convert.IsDevice(device) {
 		target = device
+	}
+	if a.name == "BlockIODeviceWeight" { // 500 is what every unit has, and 100 on the newer scale
+		n = max((n*100+250)/500, 1)
 	}
 	im.Set(g, key, target, strconv.FormatInt(n, 10)+unit, a.at, a.what())
 }

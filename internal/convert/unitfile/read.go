@@ -1,6 +1,7 @@
 package unitfile
 
 import (
+	"maps"
 	"path"
 	"path/filepath"
 	"slices"
@@ -19,6 +20,10 @@ type unitFile struct {
 	name  string
 	at    policy.Pos
 	lines []assignment
+	// instances are units of this template that have files of their own.
+	instances []string
+
+	lasts map[string]int // the last of lines of each name; made when it is asked for
 }
 
 // assignment is `Name=value` in a section.
@@ -35,65 +40,195 @@ func unitOf(file string) (name string, dropIn, ok bool) {
 	if path.Ext(name) == ".conf" {
 		dir := path.Base(path.Dir(filepath.ToSlash(file)))
 		name, ok = strings.CutSuffix(dir, ".d")
-		return name, true, ok && unitname.TypeOf(name) != ""
+		return name, true, ok && (unitname.TypeOf(name) != "" || sections[name] != "" || name == "slice")
 	}
 	return name, false, unitname.TypeOf(name) != ""
 }
 
-// units reads the files of an import and gives each unit once: its own file before its drop-ins, these by name.
-func units(r *convert.Report, sources []policy.Source) []*unitFile {
-	order := slices.Clone(sources)
-	slices.SortStableFunc(order, func(a, b policy.Source) int {
-		_, dropA, _ := unitOf(a.Path)
-		_, dropB, _ := unitOf(b.Path)
-		switch {
-		case dropA && dropB:
-			return strings.Compare(path.Base(a.Path), path.Base(b.Path))
-		case dropA:
-			return 1
-		case dropB:
-			return -1
+// fragment is one file of a unit.
+type fragment struct {
+	of     string // the unit, a template, "user-.slice" for all that begin so, or "service" for all of a type
+	file   string
+	dropIn bool
+	at     policy.Pos
+	lines  []assignment
+	used   bool
+}
+
+// rank orders the directories of systemd.unit(5): the unit's file of the first one counts.
+func (f *fragment) rank() int {
+	for i, dir := range []string{"/etc/", "/run/", "/usr/local/lib/", "/usr/lib/", "/lib/"} {
+		if strings.HasPrefix(f.at.File, dir) {
+			return i
 		}
-		return 0
-	})
-	var all []*unitFile
-	byName := map[string]*unitFile{}
-	files := map[string]policy.Source{}
+	}
+	return 0
+}
+
+// library are the files of an import, by the units that they are about.
+type library struct {
+	report   *convert.Report
+	files    map[string]policy.Source // that were given, for .include
+	own      map[string]*fragment
+	dropIns  map[string][]*fragment
+	includes int // how many files were included so far
+}
+
+// units reads the files of an import and gives each unit once, with what its own file and its drop-ins say, and those
+// of its template, of all units whose names begin as its own, and of its type.
+func units(r *convert.Report, sources []policy.Source) (all []*unitFile) {
+	l := library{report: r, files: map[string]policy.Source{}, own: map[string]*fragment{},
+		dropIns: map[string][]*fragment{}}
 	for _, s := range sources {
-		files[filepath.Clean(s.Path)] = s
+		l.files[filepath.Clean(s.Path)] = s
 	}
-	for _, s := range order {
-		at := policy.Pos{File: s.Path, Line: 1, Column: 1}
-		name, dropIn, ok := unitOf(s.Path)
-		if !ok {
-			r.Fail(at, "name it as systemd would find it: NAME.slice, NAME.service, or NAME.slice.d/50-x.conf",
-				"%q is not the name of a unit's file", path.Base(s.Path))
-			continue
-		}
-		u := byName[name]
-		if u == nil {
-			u = &unitFile{name: name, at: at}
-			byName[name] = u
-			all = append(all, u)
-		} else if !dropIn {
-			r.FailWith(at, u.at, "keep one of them: systemd reads the one in /etc", "unit %s has two files", name)
-			continue
-		}
-		if in, ok := r.Open(s); ok {
-			p := unitParser{Input: in, unit: u, files: files, chain: []string{filepath.Clean(s.Path)}}
-			p.parse()
+	byName := map[string]*unitFile{}
+	for _, dropIn := range []bool{false, true} { // units in the order of their files
+		for _, s := range sources {
+			name, isDropIn, ok := unitOf(s.Path)
+			switch {
+			case isDropIn != dropIn:
+			case !ok:
+				r.Fail(policy.Pos{File: s.Path, Line: 1, Column: 1},
+					"name it as systemd would find it: NAME.slice, NAME.service, or NAME.slice.d/50-x.conf",
+					"%q is not the name of a unit's file", path.Base(s.Path))
+			default:
+				l.add(name, dropIn, s)
+				if byName[name] == nil && !forMany(name) {
+					byName[name] = &unitFile{name: name}
+					all = append(all, byName[name])
+				}
+			}
 		}
 	}
+	for _, u := range all {
+		u.compose(l.own, l.dropIns)
+		if template := templateOf(u.name); byName[template] != nil {
+			byName[template].instances = append(byName[template].instances, u.name)
+		}
+	}
+	l.unused()
 	return all
 }
+
+// add takes in a file: of several of one unit that of the first directory.
+func (l *library) add(name string, dropIn bool, s policy.Source) {
+	f := &fragment{of: name, file: path.Base(s.Path), dropIn: dropIn,
+		at: policy.Pos{File: s.Path, Line: 1, Column: 1}}
+	first := l.own[name]
+	switch {
+	case dropIn:
+		l.dropIns[name] = append(l.dropIns[name], f)
+	case first == nil:
+		l.own[name] = f
+	case first.rank() == f.rank():
+		l.report.FailWith(f.at, first.at, "keep one of them: systemd reads the one in /etc", "unit %s has two files",
+			name)
+		return
+	case first.rank() < f.rank():
+		l.report.Leave(f.at, "", name, "systemd reads %s instead", first.at.File)
+		return
+	default:
+		l.own[name] = f
+		l.report.Leave(first.at, "", name, "systemd reads %s instead", s.Path)
+	}
+	if in, ok := l.report.Open(s, convert.LineComments("#;")); ok {
+		p := unitParser{Input: in, unit: f, library: l, chain: []string{filepath.Clean(s.Path)}}
+		p.parse()
+	}
+}
+
+// unused reports drop-ins for many units of which none is there.
+func (l *library) unused() {
+	for _, name := range slices.Sorted(maps.Keys(l.dropIns)) {
+		for _, f := range l.dropIns[name] {
+			if !f.used && forMany(name) {
+				l.report.Leave(f.at, "import it with the units that it is for, or name a group of each", name+".d",
+					"its settings are for every unit whose name %s, and none of these is imported", whose(name))
+			}
+		}
+	}
+}
+
+// compose gathers what the files of a unit say.
+func (u *unitFile) compose(own map[string]*fragment, dropIns map[string][]*fragment) {
+	main := own[u.name]
+	if main == nil {
+		main = own[templateOf(u.name)]
+	}
+	if main != nil {
+		u.at, u.lines = main.at, main.lines
+	}
+	names := map[string]*fragment{} // of drop-ins; the first directory that has one counts
+	for _, dir := range dropInNames(u.name) {
+		for _, f := range dropIns[dir] {
+			f.used = true
+			if other := names[f.file]; other == nil || other.of == f.of && f.rank() < other.rank() {
+				names[f.file] = f
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if u.at.File == "" {
+			u.at = names[name].at
+		}
+		u.lines = append(slices.Clip(u.lines), names[name].lines...)
+	}
+}
+
+// forMany says whether drop-ins of a name are for many units.
+func forMany(name string) bool {
+	return unitname.TypeOf(name) == "" || strings.HasSuffix(strings.TrimSuffix(name, "."+unitname.TypeOf(name)), "-") &&
+		name != "-.slice"
+}
+
+// whose says which units drop-ins are for.
+func whose(name string) string {
+	kind := unitname.TypeOf(name)
+	if kind == "" {
+		return "ends in ." + name
+	}
+	return "begins with " + strings.TrimSuffix(name, "."+kind) + " and ends in ." + kind
+}
+
+// templateOf is the template of an instance, "" for any other unit.
+func templateOf(name string) string {
+	prefix, instance, ok := strings.Cut(name, "@")
+	kind := unitname.TypeOf(name)
+	if !ok || instance == "."+kind {
+		return ""
+	}
+	return prefix + "@." + kind
+}
+
+// dropInNames names the directories, without .d, in which systemd looks for drop-ins of a unit (systemd.unit(5)).
+func dropInNames(name string) []string {
+	names := []string{name}
+	if template := templateOf(name); template != "" {
+		names = append(names, template)
+	}
+	kind := unitname.TypeOf(name)
+	base, _, _ := strings.Cut(strings.TrimSuffix(name, "."+kind), "@")
+	for {
+		dash := strings.LastIndexByte(strings.TrimRight(base, "-"), '-')
+		if dash < 1 {
+			return append(names, kind)
+		}
+		base = base[:dash+1]
+		names = append(names, base+"."+kind)
+	}
+}
+
+// mostIncludes bounds how often files are included: each of them may name the others many times.
+const mostIncludes = 1000
 
 // unitParser reads one file of a unit.
 type unitParser struct {
 	*convert.Input
-	unit    *unitFile
+	unit    *fragment
 	section string
-	files   map[string]policy.Source // that were given, for .include
-	chain   []string                 // of files that include each other
+	*library
+	chain []string // of files that include each other
 }
 
 func (p *unitParser) parse() {
@@ -143,26 +278,35 @@ func (p *unitParser) include(offset int, name string) {
 	case !given:
 		p.Bad(offset, "give it to import too, or write a drop-in instead: systemd 253 no longer has .include",
 			".include %q: it is not among the files that are imported", convert.Clean(name))
-	case len(p.chain) > 16:
-		p.Bad(offset, "", "files include each other too deep")
+	case len(p.chain) > 16 || p.includes > mostIncludes:
+		p.Bad(offset, "", "files include each other too deep, or too often")
 	default:
-		in, ok := p.Open(s)
+		p.includes++
+		in, ok := p.Open(s, convert.LineComments("#;"))
 		if !ok {
 			return
 		}
-		inner := unitParser{Input: in, unit: p.unit, files: p.files, chain: append(slices.Clone(p.chain), file)}
+		inner := unitParser{Input: in, unit: p.unit, library: p.library,
+			chain: append(slices.Clone(p.chain), file)}
 		inner.parse()
 	}
 }
 
 // last is the assignment of a name that counts; an empty one takes those before it away.
 func (u *unitFile) last(name string) (assignment, bool) {
-	for _, a := range slices.Backward(u.lines) {
-		if a.name == name && !strings.HasPrefix(a.section, "X-") {
-			return a, a.value != ""
+	if u.lasts == nil {
+		u.lasts = map[string]int{}
+		for i, a := range u.lines {
+			if !strings.HasPrefix(a.section, "X-") {
+				u.lasts[a.name] = i
+			}
 		}
 	}
-	return assignment{}, false
+	i, there := u.lasts[name]
+	if !there {
+		return assignment{}, false
+	}
+	return u.lines[i], u.lines[i].value != ""
 }
 
 // all are the assignments of a list, without those that an empty one has taken away.

@@ -51,8 +51,12 @@ func (im *sliceImport) slice(u *unitFile) {
 	if im.done[u.name] {
 		return
 	}
-	if u.name == "-.slice" || unitname.CheckName(u.name) != nil {
+	switch {
+	case u.name == "-.slice":
 		im.Leave(u.at, "", u.name, "it holds every unit of the host, and bulkhead governs its own groups only")
+		return
+	case unitname.CheckName(u.name) != nil:
+		im.Leave(u.at, "name the file as the slice", u.name, "systemd has no slice of this name")
 		return
 	}
 	g := im.ofSlice(u.name, u.at)
@@ -91,8 +95,7 @@ func (im *sliceImport) member(u *unitFile, limited bool) {
 			convert.Clean(slice.value))
 		return
 	}
-	entry := convert.Raw{Key: "match", Text: convert.MatchFlow(policy.Match{Unit: unitPattern(u.name)}),
-		From: convert.From(u.at, u.name)}
+	entry := im.entry(u, section)
 	switch {
 	case len(own.Settings) == 0 && own.Shares == nil && !placed:
 		if len(im.Left) == count {
@@ -109,12 +112,26 @@ func (im *sliceImport) member(u *unitFile, limited bool) {
 	}
 }
 
+// entry is how a group matches a unit; a template all its instances but those that have files of their own.
+func (im *sliceImport) entry(u *unitFile, section string) convert.Raw {
+	if strings.Contains(u.name, "@.") && u.limits(section) {
+		im.Change(u.at, u.name, "each instance has these limits for itself in systemd, and here they are of all "+
+			"instances together; import the unit of an instance for one of its own")
+	}
+	match := policy.Match{Unit: unitPattern(u.name)}
+	for _, name := range u.instances {
+		match.Except = append(match.Except, policy.Match{Unit: name})
+	}
+	return convert.Raw{Key: "match", Text: convert.MatchFlow(match),
+		From: convert.From(u.at, u.name)}
+}
+
 // limits says whether a unit has a limit of a group's, and not of its processes alone (OOMScoreAdjust=).
 func (u *unitFile) limits(section string) bool {
 	return slices.ContainsFunc(u.lines, func(a assignment) bool {
 		last, counts := u.last(a.name)
 		_, left := leftProperties[a.name]
-		return a.section == section && counts && resource(a.name) && !left && !off(last.value)
+		return a.section == section && counts && resource(a.name) && !left && last.value != "infinity"
 	})
 }
 
@@ -146,10 +163,8 @@ func (im *sliceImport) inSlice(u *unitFile, own *convert.Group, slice assignment
 // beside makes a group of a unit, by its whole name where a slice has the short one.
 func (im *sliceImport) beside(u *unitFile, own *convert.Group, entry convert.Raw) {
 	name := strings.TrimSuffix(u.name, "."+unitname.TypeOf(u.name))
-	for _, g := range im.bySlice {
-		if g.Path == name {
-			name = u.name
-		}
+	if im.paths[name] {
+		name = u.name
 	}
 	g := im.Draft.Group(name, u.at)
 	if g == nil || !im.Describe(g, u.at, convert.From(u.at, u.name)) {
@@ -162,7 +177,16 @@ func (im *sliceImport) beside(u *unitFile, own *convert.Group, entry convert.Raw
 // claim adds a unit to what a group matches.
 func (im *sliceImport) claim(g *convert.Group, entry convert.Raw, unit string) {
 	short := convert.MatchFlow(policy.Match{Unit: strings.TrimSuffix(unitPattern(unit), ".service")})
-	if !slices.ContainsFunc(g.Match, func(m convert.Raw) bool { return m.Text == entry.Text || m.Text == short }) {
+	known := im.claimed[g]
+	if known == nil {
+		known = map[string]bool{}
+		for _, m := range g.Match {
+			known[m.Text] = true
+		}
+		im.claimed[g] = known
+	}
+	if !known[entry.Text] && !known[short] {
+		known[entry.Text] = true
 		g.Match = append(g.Match, entry)
 	}
 }

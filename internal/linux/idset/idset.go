@@ -46,24 +46,34 @@ func Parse(text string) (Set, error) {
 	if strings.Trim(text, listBlanks) == "" {
 		return Set{}, nil
 	}
-	var s Set
+	var ranges [][2]int
 	for offset := 0; ; {
 		item, rest, more := strings.Cut(text[offset:], ",")
 		low, high, err := parseRange(text, offset, item)
 		if err != nil {
 			return nil, err
 		}
-		for id := low; id <= high; id++ {
-			s = append(s, id)
-		}
-		if len(s) > 4*MaxID { // "0-65535,0-65535,…" must not grow without end
-			s = New(s...)
-		}
+		ranges = append(ranges, [2]int{low, high})
 		if !more {
-			return New(s...), nil
+			return fromRanges(ranges), nil
 		}
 		offset = len(text) - len(rest)
 	}
+}
+
+// fromRanges makes a set of ranges that may overlap. Each number is written once, however often it is named.
+func fromRanges(ranges [][2]int) Set {
+	slices.SortFunc(ranges, func(a, b [2]int) int { return a[0] - b[0] })
+	s := Set{}
+	for _, r := range ranges {
+		if len(s) > 0 {
+			r[0] = max(r[0], s[len(s)-1]+1)
+		}
+		for id := r[0]; id <= r[1]; id++ {
+			s = append(s, id)
+		}
+	}
+	return s
 }
 
 const listBlanks = " \t\n"

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,14 +39,16 @@ func ParseID(text string) (id ID, err error) {
 type Process struct {
 	ID
 	PPID    int
-	Session int      // field 6 of stat: the process that began it (setsid(2)), which may be gone
-	Comm    string   // field 2 of stat, at most 15 bytes
-	State   byte     // field 3 of stat
-	Kernel  bool     // a kernel thread (PF_KTHREAD)
-	Exe     string   // /proc/PID/exe without " (deleted)"; "" when unreadable
-	Args    []string // none for a kernel thread, for a zombie and in the midst of execve(2)
-	UID     int      // effective
-	GID     int      // effective
+	Session int    // field 6 of stat: the process that began it (setsid(2)), which may be gone
+	Comm    string // field 2 of stat, at most 15 bytes
+	State   byte   // field 3 of stat
+	Kernel  bool   // a kernel thread (PF_KTHREAD)
+	Exe     string // /proc/PID/exe without " (deleted)"; "" when unreadable
+	// Script is the path of what it runs by another name than Exe: a script, a symbolic link; "" for none.
+	Script string   `json:",omitempty"`
+	Args   []string // none for a kernel thread, for a zombie and in the midst of execve(2)
+	UID    int      // effective
+	GID    int      // effective
 	// Groups are the supplementary ones. On a live host a Scanner leaves them out, and Host.Groups has them.
 	Groups  []int
 	Threads int
@@ -231,7 +234,8 @@ func (r *procReader) program(dir Dir, p *Process, arguments func(exe string) boo
 	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission):
 		return err
 	}
-	if arguments != nil && p.Exe != "" && !arguments(p.Exe) {
+	named := p.Comm == "" || p.Exe == "" || isNameOf(p.Comm, p.Exe)
+	if named && arguments != nil && p.Exe != "" && !arguments(p.Exe) {
 		return nil
 	}
 	text, err := dir.Read(r.buf, "cmdline", MaxArgs+1)
@@ -246,7 +250,40 @@ func (r *procReader) program(dir Dir, p *Process, arguments func(exe string) boo
 		text = text[:MaxArgs]
 	}
 	p.Args = parseArgs(text)
+	if !named {
+		p.Script = script(dir, p)
+	}
 	return nil
+}
+
+// isNameOf says whether the kernel would name a process so that runs a file: its first 15 bytes.
+func isNameOf(comm, file string) bool {
+	const most = 15 // TASK_COMM_LEN without its end
+	base := file[strings.LastIndexByte(file, '/')+1:]
+	return base != "" && comm == base[:min(len(base), most)]
+}
+
+// script finds the path that a process was started by where that is not its executable: the first argument with the
+// name that the kernel gave it. For a script that is its own path, which execve(2) puts behind its interpreter. A name
+// without a directory was found by PATH, and is none.
+func script(dir Dir, p *Process) string {
+	for _, arg := range p.Args {
+		if !isNameOf(p.Comm, arg) { // a title may stand behind the path, as Redis has it
+			if arg, _, _ = strings.Cut(arg, " "); !isNameOf(p.Comm, arg) {
+				continue
+			}
+		}
+		switch {
+		case strings.HasPrefix(arg, "/"):
+			return arg
+		case strings.Contains(arg, "/"):
+			if cwd, err := dir.Link("cwd"); err == nil {
+				return path.Join(cwd, arg)
+			}
+		}
+		return ""
+	}
+	return ""
 }
 
 func (r *procReader) cgroup(dir Dir, p *Process) error {

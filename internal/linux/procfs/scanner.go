@@ -356,7 +356,7 @@ func ticksSinceBoot(live bool) uint64 {
 // same compares all but State and Threads.
 func same(a, b *Process) bool {
 	return a.ID == b.ID && a.PPID == b.PPID && a.Session == b.Session && a.Comm == b.Comm && a.Kernel == b.Kernel &&
-		a.Exe == b.Exe && slices.Equal(a.Args, b.Args) && a.ArgsTruncated == b.ArgsTruncated &&
+		a.Exe == b.Exe && a.Script == b.Script && slices.Equal(a.Args, b.Args) && a.ArgsTruncated == b.ArgsTruncated &&
 		a.UID == b.UID && a.GID == b.GID && a.RT == b.RT &&
 		a.ForeignNamespace == b.ForeignNamespace && maps.Equal(a.Cgroups, b.Cgroups) && slices.Equal(a.Env, b.Env)
 }

@@ -56,6 +56,9 @@ var matchFields = []matchField{
 		schema: policy.JSONSchema{"enum": helperKinds}},
 	{name: "exe", doc: "Executable: a glob over its base name, or over its whole path when it holds a /.",
 		of: func(m *policy.Match) *string { return &m.Exe }, check: checkExe},
+	{name: "program",
+		doc: "What was started, executable or script: a base name, a path, or the beginning of one and a *.",
+		of:  func(m *policy.Match) *string { return &m.Program }, check: checkProgram},
 	{name: "cmdline", doc: "Regular expression (RE2, unanchored) over the arguments joined by single spaces.",
 		of: func(m *policy.Match) *string { return &m.Cmdline }, check: checkRegexp,
 		schema: policy.JSONSchema{"type": "string", "format": "regex", "minLength": 1}},
@@ -262,8 +265,30 @@ func checkExe(text string) *policy.Fault {
 	return nil
 }
 
+// checkProgram checks a base name, a path, or the beginning of a path.
+func checkProgram(text string) *policy.Fault {
+	name, begin := strings.CutSuffix(text, "*")
+	whole := strings.HasPrefix(name, "/") || strings.HasPrefix(name, "{")
+	switch {
+	case strings.Trim(name, "/") == "":
+		return policy.Faultf("say which program is meant: mysqld, or /opt/mysql/*", "%q would match every process",
+			text)
+	case !whole && (begin || strings.Contains(name, "/")):
+		return policy.Faultf("write the whole path, from /, or the base name alone",
+			"%q matches nothing: it is compared with the whole path", text)
+	}
+	return nil
+}
+
+// longestRegexp bounds a regular expression: each is run on every command line.
+const longestRegexp = 64 << 10
+
 // checkRegexp compiles a regular expression and refuses one that says nothing about a process.
 func checkRegexp(text string) *policy.Fault {
+	if len(text) > longestRegexp {
+		return policy.Faultf("write several entries", "a regular expression of %d bytes is longer than %d", len(text),
+			longestRegexp)
+	}
 	re, err := regexp.Compile(policy.Placeholder.ReplaceAllString(text, "x"))
 	if err != nil {
 		return policy.Faultf("the syntax is RE2's: https://github.com/google/re2/wiki/Syntax", "%s",

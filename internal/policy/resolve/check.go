@@ -126,7 +126,7 @@ func (r checks) checkHost(ss policy.Settings, group string) {
 				r.Fail(s.Pos, hint, "%s is above the host's %s", words(s), policy.Counted(len(r.facts.CPUs), "CPU"))
 			}
 		case policy.Bytes:
-			r.checkBytes(s, v)
+			r.checkBytes(s, v, group)
 			r.checkLeast(s, v, group)
 		case policy.IDs:
 			r.checkIDs(s, v)
@@ -140,11 +140,12 @@ func (r checks) checkHost(ss policy.Settings, group string) {
 	}
 }
 
-func (r checks) checkBytes(s policy.Setting, v policy.Bytes) {
+func (r checks) checkBytes(s policy.Setting, v policy.Bytes, group string) {
 	switch s.Key {
 	case policy.KeyMemorySwap:
 		if int64(v) > r.facts.SwapTotal {
-			r.Fail(s.Pos, "", "%s is above the host's swap of %s", words(s), policy.Bytes(r.facts.SwapTotal).Human())
+			r.note(s.Pos, group, "%s is above the host's swap of %s: it limits nothing here", words(s),
+				policy.Bytes(r.facts.SwapTotal).Human())
 		}
 		return
 	case policy.KeyMemoryHuge:
