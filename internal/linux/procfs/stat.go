@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"bulkhead/internal/linux/sysroot"
 )
 
 // Tick is a hundredth of a second, what /proc counts in: USER_HZ is 100 on every Linux that matters (time(7)).
@@ -271,4 +273,64 @@ func parseEnviron(text []byte) []string {
 		}
 	}
 	return env
+}
+
+// Task is one thread of a process.
+type Task struct {
+	TID   int
+	State byte // field 3 of stat
+	RT    bool // scheduling policy is FIFO, RR or DEADLINE
+}
+
+// TaskState is the state of a thread, field 3 of its stat. Errors: ErrExited.
+func (h FS) TaskState(tid int) (byte, error) {
+	dir, err := h.OpenProc(tid)
+	if err != nil {
+		return 0, err
+	}
+	defer dir.Close()
+	text, err := dir.Read(nil, "stat", sysroot.MaxPseudoFile)
+	if err != nil {
+		return 0, dir.Failed(err)
+	}
+	s, err := parseStat(text)
+	if err != nil {
+		return 0, dir.Failed(err)
+	}
+	return s.state, nil
+}
+
+// Tasks returns the threads of a process by number, its main thread included.
+func (h FS) Tasks(pid int) ([]Task, error) {
+	dir, err := h.OpenProc(pid)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	names, err := dir.list("task")
+	if err != nil {
+		return nil, dir.Failed(err)
+	}
+	tasks := make([]Task, 0, len(names))
+	var buf []byte
+	for _, name := range names {
+		tid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		buf, err = dir.Read(buf, "task/"+name+"/stat", sysroot.MaxPseudoFile)
+		if sysroot.IsGone(err) {
+			continue
+		}
+		if err != nil {
+			return nil, dir.Failed(err)
+		}
+		s, err := parseStat(buf)
+		if err != nil {
+			return nil, dir.Failed(err)
+		}
+		tasks = append(tasks, Task{TID: tid, State: s.state, RT: s.realtime})
+	}
+	slices.SortFunc(tasks, func(a, b Task) int { return a.TID - b.TID })
+	return tasks, nil
 }
