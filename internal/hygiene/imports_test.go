@@ -1,6 +1,7 @@
 package hygiene
 
 import (
+	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -8,6 +9,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+)
+
+var (
+	update = flag.Bool("update", false, "write imports.txt anew; a new arrow is an error")
+	raise  = flag.Bool("raise", false, "with -update: also take new arrows")
 )
 
 const importsFile = "imports.txt"
