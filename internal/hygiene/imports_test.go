@@ -201,3 +201,13 @@ func TestImportsAreChecked(t *testing.T) {
 		t.Errorf("test support in code: %q, want two", wrong)
 	}
 }
+
+// isMarker recognises the lines that git puts around a conflict.
+func isMarker(line string) bool {
+	for _, m := range []string{"<<<<<<<", "|||||||", "=======", ">>>>>>>"} {
+		if strings.HasPrefix(line, m) {
+			return true
+		}
+	}
+	return false
+}

@@ -183,7 +183,8 @@ func (m *pid1) exec(u *unit) (result string, wait time.Duration) {
 	}
 	if kind == "notify" { // nothing here ever says that it is ready
 		u.active, u.sub = "activating", "start"
-		start, job := seconds(cmp.Or(u.settings.last("TimeoutStartSec"), "90")), seconds(u.settings.last("JobTimeoutSec"))
+		start := seconds(cmp.Or(u.settings.last("TimeoutStartSec"), "90"))
+		job := seconds(u.settings.last("JobTimeoutSec"))
 		if job > 0 && job < start {
 			return "timeout", job
 		}

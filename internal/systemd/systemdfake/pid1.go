@@ -13,8 +13,8 @@ import (
 	"bulkhead/internal/systemd/unitname"
 )
 
-// pid1 is what systemd holds and does. Who calls its methods holds mu, but for those of bus, which has a lock of its own,
-// and for do, property, method and end, which take it.
+// pid1 is what systemd holds and does. Who calls its methods holds mu, but for those of bus, which has a lock of its
+// own, and for do, property, method and end, which take it.
 type pid1 struct {
 	bus
 
