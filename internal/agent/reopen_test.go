@@ -56,6 +56,7 @@ func TestEventsThatEndAreOpenedAgain(t *testing.T) {
 
 // A queue of connections that is full is no sign that no agent listens.
 func TestDialWithAFullQueue(t *testing.T) {
+	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "s")
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -30,7 +30,7 @@ func (l *look) protected(s *subject) string {
 		return "it is bulkhead itself"
 	case l.verb(p) == loadVerb:
 		return "it is a load of `verify --probe`, which puts it where it belongs"
-	case p.State == 'X' || p.State == 'Z' && p.Threads <= 1: // with more, only the first thread has ended
+	case p.Exited():
 		return "it has exited and waits for its parent (zombie)"
 	case l.sshd(s):
 		return "it is sshd"

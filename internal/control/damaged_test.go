@@ -65,6 +65,7 @@ func TestDamagedDocumentBlocksNothing(t *testing.T) {
 			},
 		} {
 			t.Run(name+" "+how, func(t *testing.T) {
+				t.Parallel()
 				m := newMachine(t, "252.39")
 				m.service("db.service", "/usr/sbin/mysqld", "TasksMax=321", "MemoryMax=2147483648")
 				m.start("/usr/bin/backup all")

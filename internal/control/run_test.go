@@ -171,6 +171,7 @@ func TestRunThatSystemdRefuses(t *testing.T) {
 		"gone": {func(m *machine) { m.pid1.Away(true) }, "systemd", "systemctl status"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			m := newMachine(t, "")
 			m.start("/usr/bin/backup all")
 			m.apply(jobs)

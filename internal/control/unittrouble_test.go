@@ -91,6 +91,7 @@ func TestBadInputFromSystemd(t *testing.T) {
 			"systemd-analyze"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			m := newMachine(t, "")
 			m.service("db.service", "/usr/sbin/mysqld", "TasksMax=321")
 			job := m.start("/usr/bin/backup all")
@@ -118,6 +119,7 @@ func TestBadInputFromSystemd(t *testing.T) {
 
 // With a systemd that does not answer a release lifts what the kernel holds, and says what is left.
 func TestReleaseWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, "")
 	m.service("db.service", "/usr/sbin/mysqld")
 	m.start("/usr/bin/backup all")

@@ -1,6 +1,7 @@
 package hygiene
 
 import (
+	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -8,6 +9,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+)
+
+var (
+	update = flag.Bool("update", false, "write imports.txt anew; a new arrow is an error")
+	raise  = flag.Bool("raise", false, "with -update: also take new arrows")
 )
 
 const importsFile = "imports.txt"
@@ -194,4 +200,14 @@ func TestImportsAreChecked(t *testing.T) {
 		"testhost": {"cgroup/cgroupfake"}}).neverAllowed(); len(wrong) != 2 {
 		t.Errorf("test support in code: %q, want two", wrong)
 	}
+}
+
+// isMarker recognises the lines that git puts around a conflict.
+func isMarker(line string) bool {
+	for _, m := range []string{"<<<<<<<", "|||||||", "=======", ">>>>>>>"} {
+		if strings.HasPrefix(line, m) {
+			return true
+		}
+	}
+	return false
 }

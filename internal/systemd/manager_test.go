@@ -362,6 +362,7 @@ func TestProgressOfAJob(t *testing.T) {
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			m := systemdfake.New(t, systemdfake.Options{})
 			m.Stall("slow.slice", true)
 			c.spoil(m)

@@ -2,8 +2,11 @@ package cgroupfake
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
+
+	"bulkhead/internal/cgroup/cgroupfake/kstrto"
 )
 
 // Limits of kernel/sched/core.c, in microseconds and shares.
@@ -24,8 +27,8 @@ func cpuFiles() []*file {
 		{name: "cpu.shares", version: 1, controller: "cpu", initial: "1024", write: writeShares},
 		{name: "cpu.idle", version: 1, controller: "cpu", since: since515, initial: "0", write: writeIdle},
 		{name: "cpu.cfs_quota_us", version: 1, controller: "cpu", initial: "-1",
-			write: func(k *Kernel, g *group, text string) error {
-				quota, err := parseSigned(text)
+			write: func(k *kernel, g *group, text string) error {
+				quota, err := kstrto.Signed(text)
 				if err != nil {
 					return err
 				}
@@ -34,8 +37,8 @@ func cpuFiles() []*file {
 				return k.setBandwidth(g, b)
 			}},
 		{name: "cpu.cfs_period_us", version: 1, controller: "cpu", initial: "100000",
-			write: func(k *Kernel, g *group, text string) error {
-				period, err := parseUnsigned(text)
+			write: func(k *kernel, g *group, text string) error {
+				period, err := kstrto.Unsigned(text)
 				if err != nil {
 					return err
 				}
@@ -44,20 +47,20 @@ func cpuFiles() []*file {
 				return k.setBandwidth(g, b)
 			}},
 		{name: "cpu.cfs_burst_us", version: 1, controller: "cpu", since: since514, initial: "0", write: writeBurst},
-		{name: "cpu.rt_runtime_us", version: 1, controller: "cpu", initial: "0", write: writeRealtimeRuntime},
-		{name: "cpu.rt_period_us", version: 1, controller: "cpu", initial: "1000000", write: writeRealtimePeriod},
+		{name: "cpu.rt_runtime_us", version: 1, controller: "cpu", initial: "0", write: (*kernel).writeRuntime},
+		{name: "cpu.rt_period_us", version: 1, controller: "cpu", initial: "1000000", write: (*kernel).writePeriod},
 		counter("cpu.stat", 1, "cpu", "nr_periods 0\nnr_throttled 0\nthrottled_time 0"),
 
 		{name: "cpu.weight", version: 2, controller: "cpu", place: notRoot,
-			read: func(k *Kernel, g *group) string {
+			read: func(k *kernel, g *group) string {
 				weight := (sharesOf(g)*100 + 512) / 1024
-				if !k.older(since612) { // before, an idle group's shares of 3 read as 0 (seen on 6.1)
+				if !k.options.older(since612) { // before, an idle group's shares of 3 read as 0 (seen on 6.1)
 					weight = max(weight, 1)
 				}
 				return fmt.Sprint(weight)
 			},
-			write: func(_ *Kernel, g *group, text string) error {
-				weight, err := parseUnsigned(text)
+			write: func(_ *kernel, g *group, text string) error {
+				weight, err := kstrto.Unsigned(text)
 				switch {
 				case err != nil:
 					return err
@@ -72,7 +75,7 @@ func cpuFiles() []*file {
 		{name: "cpu.idle", version: 2, controller: "cpu", place: notRoot, since: since515, initial: "0",
 			write: writeIdle},
 		{name: "cpu.max", version: 2, controller: "cpu", place: notRoot,
-			read: func(_ *Kernel, g *group) string {
+			read: func(_ *kernel, g *group) string {
 				b := bandwidthOf(g)
 				if b.quota < 0 {
 					return fmt.Sprintf("max %d", b.period)
@@ -81,7 +84,7 @@ func cpuFiles() []*file {
 			},
 			write: writeCPUMax},
 		{name: "cpu.max.burst", version: 2, controller: "cpu", place: notRoot, since: since514,
-			read:  func(_ *Kernel, g *group) string { return fmt.Sprint(bandwidthOf(g).burst) },
+			read:  func(_ *kernel, g *group) string { return fmt.Sprint(bandwidthOf(g).burst) },
 			write: writeBurst},
 	}
 }
@@ -90,8 +93,8 @@ func sharesOf(g *group) int64 { return g.number("cpu.shares", defaultShares) }
 
 func idle(g *group) bool { return g.values["cpu.idle"] == "1" }
 
-func writeShares(_ *Kernel, g *group, text string) error {
-	shares, err := parseUnsigned(text)
+func writeShares(_ *kernel, g *group, text string) error {
+	shares, err := kstrto.Unsigned(text)
 	switch {
 	case err != nil:
 		return err
@@ -103,8 +106,8 @@ func writeShares(_ *Kernel, g *group, text string) error {
 }
 
 // writeIdle changes the shares too: 3 while idle, and the default afterwards whatever it was before.
-func writeIdle(_ *Kernel, g *group, text string) error {
-	on, err := parseSigned(text)
+func writeIdle(_ *kernel, g *group, text string) error {
+	on, err := kstrto.Signed(text)
 	switch {
 	case err != nil:
 		return err
@@ -132,7 +135,7 @@ func bandwidthOf(g *group) bandwidth {
 }
 
 // setBandwidth is tg_set_cfs_bandwidth.
-func (k *Kernel) setBandwidth(g *group, b bandwidth) error {
+func (k *kernel) setBandwidth(g *group, b bandwidth) error {
 	switch {
 	case g.root():
 		return syscall.EINVAL
@@ -178,8 +181,8 @@ func fits(g *group, above int64) bool {
 	return true
 }
 
-func writeBurst(k *Kernel, g *group, text string) error {
-	burst, err := parseUnsigned(text)
+func writeBurst(k *kernel, g *group, text string) error {
+	burst, err := kstrto.Unsigned(text)
 	if err != nil {
 		return err
 	}
@@ -192,21 +195,21 @@ func writeBurst(k *Kernel, g *group, text string) error {
 }
 
 // writeCPUMax takes "max", "50000" or "50000 100000".
-func writeCPUMax(k *Kernel, g *group, text string) error {
+func writeCPUMax(k *kernel, g *group, text string) error {
 	fields := strings.Fields(text)
 	if len(fields) == 0 {
 		return syscall.EINVAL
 	}
 	b := bandwidthOf(g)
 	if b.quota = -1; fields[0] != "max" {
-		quota, err := parseUnsigned(fields[0])
+		quota, err := kstrto.Unsigned(fields[0])
 		if err != nil || quota > maxQuota {
 			return syscall.EINVAL
 		}
 		b.quota = int64(quota)
 	}
 	if len(fields) > 1 {
-		period, rest, _ := digits(fields[1])
+		period, rest, _ := kstrto.Digits(fields[1])
 		if rest != "" {
 			return syscall.EINVAL
 		}
@@ -215,9 +218,9 @@ func writeCPUMax(k *Kernel, g *group, text string) error {
 	return k.setBandwidth(g, b)
 }
 
-func cpuStatV2(_ *Kernel, g *group) string {
+func cpuStatV2(_ *kernel, g *group) string {
 	text := "usage_usec 0\nuser_usec 0\nsystem_usec 0"
-	if !g.root() && contains(g.available(), "cpu") {
+	if !g.root() && slices.Contains(g.available(), "cpu") {
 		text += "\nnr_periods 0\nnr_throttled 0\nthrottled_usec 0\nnr_bursts 0\nburst_usec 0"
 	}
 	return text
@@ -229,33 +232,27 @@ func realtime(g *group) int64 {
 	return runtime << 20 / g.number("cpu.rt_period_us", 1_000_000)
 }
 
-func writeRealtimeRuntime(k *Kernel, g *group, text string) error {
-	runtime, err := parseSigned(text)
+func (k *kernel) writeRuntime(g *group, text string) error {
+	runtime, err := kstrto.Signed(text)
 	if err != nil {
 		return err
 	}
-	return k.setRealtime(g, "cpu.rt_runtime_us", runtime)
+	return k.setRealtime(g, "cpu.rt_runtime_us", runtime, runtime, g.number("cpu.rt_period_us", 1_000_000))
 }
 
-func writeRealtimePeriod(k *Kernel, g *group, text string) error {
-	period, err := parseUnsigned(text)
+func (k *kernel) writePeriod(g *group, text string) error {
+	period, err := kstrto.Unsigned(text)
+	if err == nil && (period == 0 || period > 1<<40) {
+		err = syscall.EINVAL
+	}
 	if err != nil {
 		return err
 	}
-	if period == 0 || period > 1<<40 {
-		return syscall.EINVAL
-	}
-	return k.setRealtime(g, "cpu.rt_period_us", int64(period))
+	return k.setRealtime(g, "cpu.rt_period_us", int64(period), g.number("cpu.rt_runtime_us", 0), int64(period))
 }
 
 // setRealtime holds the children's budgets against the parent's, at every level (CONFIG_RT_GROUP_SCHED).
-func (k *Kernel) setRealtime(g *group, name string, value int64) error {
-	runtime, period := g.number("cpu.rt_runtime_us", 0), g.number("cpu.rt_period_us", 1_000_000)
-	if name == "cpu.rt_runtime_us" {
-		runtime = value
-	} else {
-		period = value
-	}
+func (k *kernel) setRealtime(g *group, name string, value, runtime, period int64) error {
 	switch {
 	case runtime < 0 || runtime > period:
 		return syscall.EINVAL
@@ -279,4 +276,13 @@ func (k *Kernel) setRealtime(g *group, name string, value int64) error {
 		return syscall.EINVAL
 	}
 	return nil
+}
+
+func (k *kernel) forbidsRealtime(t *thread) bool {
+	for _, g := range t.groups {
+		if g.Version == 1 && g.Has("cpu") && k.file(g, "cpu.rt_runtime_us") != nil && realtime(g) == 0 {
+			return true
+		}
+	}
+	return false
 }

@@ -14,8 +14,8 @@ func cpusetFiles() []*file {
 	var files []*file
 	for _, what := range []string{"cpus", "mems"} {
 		name := "cpuset." + what
-		write := func(k *Kernel, g *group, text string) error { return k.writeCPUSet(g, name, text) }
-		effective := func(k *Kernel, g *group) string { return k.effective(g, name).String() }
+		write := func(k *kernel, g *group, text string) error { return k.writeCPUSet(g, name, text) }
+		effective := func(k *kernel, g *group) string { return k.effective(g, name).String() }
 		files = append(files,
 			&file{name: name, version: 1, controller: "cpuset", write: write},
 			&file{name: "cpuset.effective_" + what, version: 1, controller: "cpuset", read: effective},
@@ -37,7 +37,7 @@ func cpusetFiles() []*file {
 func exclusive(name string) *file {
 	f := boolean(name, "cpuset", "0")
 	set := f.write
-	f.write = func(k *Kernel, g *group, text string) error {
+	f.write = func(k *kernel, g *group, text string) error {
 		old := g.values[name]
 		if err := set(k, g, text); err != nil {
 			return err
@@ -51,11 +51,11 @@ func exclusive(name string) *file {
 	return f
 }
 
-func (k *Kernel) everything(name string) idset.Set {
+func (o Options) everything(name string) idset.Set {
 	if name == "cpuset.cpus" {
-		return k.options.CPUs
+		return o.CPUs
 	}
-	return k.options.Nodes
+	return o.Nodes
 }
 
 // own is the set that a group keeps.
@@ -64,9 +64,9 @@ func own(g *group, name string) idset.Set {
 	return set
 }
 
-func (k *Kernel) effective(g *group, name string) idset.Set {
+func (k *kernel) effective(g *group, name string) idset.Set {
 	if g.root() {
-		return k.everything(name)
+		return k.options.everything(name)
 	}
 	if g.Version == 1 {
 		return own(g, name)
@@ -78,7 +78,7 @@ func (k *Kernel) effective(g *group, name string) idset.Set {
 	return above
 }
 
-func (k *Kernel) writeCPUSet(g *group, name, text string) error {
+func (k *kernel) writeCPUSet(g *group, name, text string) error {
 	if g.root() {
 		return syscall.EACCES
 	}
@@ -86,7 +86,7 @@ func (k *Kernel) writeCPUSet(g *group, name, text string) error {
 	if err != nil {
 		return syscall.EINVAL
 	}
-	all := k.everything(name)
+	all := k.options.everything(name)
 	if name == "cpuset.cpus" && len(set) > 0 && slices.Max(set) > slices.Max(all) {
 		return syscall.ERANGE // beyond the possible CPUs
 	}

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/cgroup/cgroupfake/kstrto"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/metrics"
@@ -43,33 +44,33 @@ func must(t testing.TB, errs ...error) {
 func TestNumberParsers(t *testing.T) {
 	for text, want := range map[string]uint64{"0": 0, "010": 8, "0x10": 16, "0X1f": 31, "+9": 9, "12\n": 12,
 		"18446744073709551615": math.MaxUint64} {
-		if got, err := parseUnsigned(text); got != want || err != nil {
-			t.Errorf("parseUnsigned(%q) = %d, %v", text, got, err)
+		if got, err := kstrto.Unsigned(text); got != want || err != nil {
+			t.Errorf("kstrto.Unsigned(%q) = %d, %v", text, got, err)
 		}
 	}
 	for text, want := range map[string]error{"": syscall.EINVAL, "\n": syscall.EINVAL, " 1": syscall.EINVAL,
 		"1 ": syscall.EINVAL, "-1": syscall.EINVAL,
 		"0x": syscall.EINVAL, "08": syscall.EINVAL, "1\n\n": syscall.EINVAL, "18446744073709551616": syscall.ERANGE} {
-		if got, err := parseUnsigned(text); !errors.Is(err, want) {
-			t.Errorf("parseUnsigned(%q) = %d, %v, want %v", text, got, err, want)
+		if got, err := kstrto.Unsigned(text); !errors.Is(err, want) {
+			t.Errorf("kstrto.Unsigned(%q) = %d, %v, want %v", text, got, err, want)
 		}
 	}
 	for text, want := range map[string]int64{"-1": -1, "-9223372036854775808": math.MinInt64,
 		"9223372036854775807": math.MaxInt64} {
-		if got, err := parseSigned(text); got != want || err != nil {
-			t.Errorf("parseSigned(%q) = %d, %v", text, got, err)
+		if got, err := kstrto.Signed(text); got != want || err != nil {
+			t.Errorf("kstrto.Signed(%q) = %d, %v", text, got, err)
 		}
 	}
 	for _, text := range []string{"-+1", "--1", "9223372036854775808", "-9223372036854775809"} {
-		if got, err := parseSigned(text); err == nil {
-			t.Errorf("parseSigned(%q) = %d", text, got)
+		if got, err := kstrto.Signed(text); err == nil {
+			t.Errorf("kstrto.Signed(%q) = %d", text, got)
 		}
 	}
 	for text, want := range map[string]int64{"": 0, "1k": 0, "8K": 8192, "3M": 3 << 20, "2g": 2 << 30,
 		"-1":                   9223372036854771712,
 		"99999999999999999999": 7766279631452237824} { // wraps, as measured
-		if got, err := parseMemory(text, "-1", 4096); got != want || err != nil {
-			t.Errorf("parseMemory(%q) = %d, %v, want %d", text, got, err, want)
+		if got, err := kstrto.Memory(text, "-1", 4096); got != want || err != nil {
+			t.Errorf("kstrto.Memory(%q) = %d, %v, want %d", text, got, err, want)
 		}
 	}
 }
@@ -79,18 +80,18 @@ func FuzzNumberParsers(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		if n, err := parseUnsigned(text); err == nil {
-			if again, err := parseUnsigned(fmt.Sprint(n)); again != n || err != nil {
+		if n, err := kstrto.Unsigned(text); err == nil {
+			if again, err := kstrto.Unsigned(fmt.Sprint(n)); again != n || err != nil {
 				t.Errorf("%q is %d, which is %d, %v", text, n, again, err)
 			}
 		}
-		if n, err := parseSigned(text); err == nil {
-			if again, err := parseSigned(fmt.Sprint(n)); again != n || err != nil {
+		if n, err := kstrto.Signed(text); err == nil {
+			if again, err := kstrto.Signed(fmt.Sprint(n)); again != n || err != nil {
 				t.Errorf("%q is %d, which is %d, %v", text, n, again, err)
 			}
 		}
-		if n, err := parseMemory(text, "max", 4096); err == nil && (n < 0 || n%4096 != 0) {
-			t.Errorf("parseMemory(%q) = %d", text, n)
+		if n, err := kstrto.Memory(text, "max", 4096); err == nil && (n < 0 || n%4096 != 0) {
+			t.Errorf("kstrto.Memory(%q) = %d", text, n)
 		}
 	})
 }
@@ -158,7 +159,7 @@ func (k *Kernel) write(d cgroup.Dir, name, value string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	g := k.at(d)
-	return k.file(g, name).write(k, g, value+"\n")
+	return k.file(g, name).write(k.kernel, g, value+"\n")
 }
 
 func (k *Kernel) writeBack(t *rapid.T, d cgroup.Dir) {

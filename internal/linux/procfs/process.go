@@ -64,6 +64,9 @@ type Process struct {
 	ArgsTruncated bool
 }
 
+// Exited says whether the process has exited and only waits for its parent; the kernel moves no such one.
+func (p *Process) Exited() bool { return exitedIn(p.State, p.Threads) }
+
 // Options says what to read.
 type Options struct {
 	Env  bool  // read the environment too
@@ -327,7 +330,7 @@ func (r *procReader) environ(dir Dir, p *Process) error {
 // Alive says whether the process runs: its pid is still its own, and it is no zombie.
 func (h FS) Alive(id ID) bool {
 	s, err := h.statOf(id.PID)
-	return err == nil && s.start == id.Start && !s.dead()
+	return err == nil && s.start == id.Start && !exitedIn(s.state, s.threads)
 }
 
 // statOf reads the stat of a process, and nothing else.

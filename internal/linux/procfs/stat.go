@@ -30,8 +30,9 @@ type stat struct {
 	image uint64
 }
 
-// dead says whether the process is a zombie. One whose main thread alone has ended shows Z too.
-func (s stat) dead() bool { return (s.state == 'Z' || s.state == 'X') && s.threads <= 1 }
+// exitedIn says whether a process in that state, with that many threads, has exited and only waits for its parent. One
+// whose main thread alone has ended shows Z too, and goes on.
+func exitedIn(state byte, threads int) bool { return state == 'X' || state == 'Z' && threads <= 1 }
 
 // Fields of stat, counted from 1 as in proc(5).
 const (

@@ -215,7 +215,7 @@ func (n Names) IsAnchor(dir string) bool {
 func (n Names) Keepers(processes []procfs.Process) map[string]bool {
 	keepers := map[string]bool{}
 	for i := range processes {
-		if !n.IsKeeper(&processes[i]) || Gone(&processes[i]) {
+		if !n.IsKeeper(&processes[i]) || processes[i].Exited() {
 			continue
 		}
 		dir := UnitPath(&processes[i])

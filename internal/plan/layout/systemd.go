@@ -12,11 +12,6 @@ import (
 	"bulkhead/internal/systemd/unitname"
 )
 
-// Gone says whether a process has exited and only waits for its parent; the kernel moves no such one.
-func Gone(proc *procfs.Process) bool {
-	return proc.State == 'X' || proc.State == 'Z' && proc.Threads <= 1
-}
-
 // Systemd is what a plan has to know of the systemd that owns the host's cgroup tree.
 type Systemd struct {
 	Version systemd.Version
@@ -105,7 +100,7 @@ func (n Names) Govern(classified classify.Result, processes []procfs.Process) ma
 	}
 	dirs := make(map[int]string, len(processes))
 	for i := range processes {
-		if dir, _, ok := n.UnitDir(&processes[i]); ok && !Gone(&processes[i]) {
+		if dir, _, ok := n.UnitDir(&processes[i]); ok && !processes[i].Exited() {
 			dirs[processes[i].PID] = dir
 		}
 	}

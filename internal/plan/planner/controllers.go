@@ -97,7 +97,7 @@ func (w *writer) removeDirs(dirs []cgroup.Dir, why func(cgroup.Dir) string) {
 	kept := make(map[cgroup.Dir]bool)
 	for i := range w.table {
 		proc := &w.table[i]
-		if layout.Gone(proc) {
+		if proc.Exited() {
 			continue
 		}
 		for _, h := range w.In.Facts.Hierarchies {

@@ -74,7 +74,7 @@ func (m *members) move(proc *procfs.Process, hierarchy, to, group, why string) {
 // nowhere in it.
 func (m *members) moveMembers() {
 	for _, proc := range m.parentsFirst() {
-		if layout.Gone(proc) || proc.Kernel {
+		if proc.Exited() || proc.Kernel {
 			continue
 		}
 		targets, group, why := m.targets(proc)
@@ -386,7 +386,7 @@ func (m *members) evacuate(dir, leaf cgroup.Dir) {
 	}
 	for i := range m.table {
 		proc := &m.table[i]
-		if m.where(proc, dir.Hierarchy) != dir.Path || layout.Gone(proc) {
+		if m.where(proc, dir.Hierarchy) != dir.Path || proc.Exited() {
 			continue
 		}
 		to := leaf.Path

@@ -155,7 +155,7 @@ func (r *releaser) tellForeign() {
 func (r *releaser) inside(dir cgroup.Dir) []*procfs.Process {
 	var found []*procfs.Process
 	for i := range r.table {
-		if _, in := layout.Below(dir.Path, r.where(&r.table[i], dir.Hierarchy)); in && !layout.Gone(&r.table[i]) {
+		if _, in := layout.Below(dir.Path, r.where(&r.table[i], dir.Hierarchy)); in && !r.table[i].Exited() {
 			found = append(found, &r.table[i])
 		}
 	}
@@ -293,7 +293,7 @@ func (r *releaser) liftUnits() {
 func (r *releaser) sendHome() {
 	for _, proc := range r.parentsFirst() {
 		group, member := r.memberOf(proc)
-		if !member || layout.Gone(proc) {
+		if !member || proc.Exited() {
 			continue
 		}
 		for _, h := range r.In.Facts.Hierarchies {
@@ -327,7 +327,7 @@ func (r *releaser) giveScoresBack() {
 		proc := &r.table[i]
 		original, changed := r.originalScore(proc)
 		group, member := r.formerGroup(proc)
-		if !changed || layout.Gone(proc) || !member {
+		if !changed || proc.Exited() || !member {
 			continue
 		}
 		now, known := r.Observed.OOMScoreAdj[proc.ID]

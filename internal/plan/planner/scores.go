@@ -17,7 +17,7 @@ func (m *members) scoreMembers() {
 	for i := range m.table {
 		proc := &m.table[i]
 		placed, ok := m.placed[proc.ID]
-		if layout.Gone(proc) || ok && m.In.IsReleased(placed.group) {
+		if proc.Exited() || ok && m.In.IsReleased(placed.group) {
 			continue
 		}
 		setting, asked := m.scoreSetting(placed.group)

@@ -2,8 +2,6 @@ package systemdfake
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -13,52 +11,18 @@ import (
 	"bulkhead/internal/systemd/unitname"
 )
 
-func (m *Manager) setUnit(name string, runtime bool, list []pair) *dbus.Error {
-	if unitname.CheckName(name) != nil {
-		return invalid("Unit name %s is not valid.", name)
-	}
-	u := m.units[name]
-	if u == nil {
-		u = m.loaded(name)
-	}
-	if err := loadError(u); err != nil {
-		return err
-	}
-	dir := controlDir
-	switch {
-	case m.isTransient(u):
-		dir = transientDir
-	case runtime:
-		dir = runtimeDir
-	}
-	files, err := m.encode(u, list, false)
-	if err != nil {
-		return err
-	}
-	for key, lines := range files {
-		file := filepath.Join(m.root, dir, name+".d", "50-"+key+".conf")
-		must(os.MkdirAll(filepath.Dir(file), 0o755))
-		must(os.WriteFile(file, []byte("# Do not edit.\n["+section(name)+"]\n"+strings.Join(lines, "\n")+"\n"), 0o644))
-	}
-	// What was set counts now, whatever a file that sorts later says: that comes back with the next reload.
-	fragment, stamp := u.settings, u.stamp
-	for key, lines := range files {
-		fragment = slices.DeleteFunc(fragment, func(s setting) bool { return s.key == key })
-		fragment = append(fragment, parseFile(strings.Join(lines, "\n"))...)
-	}
-	m.read(u)
-	u.settings = fragment
-	if stamp == "" {
-		u.stamp = ""
-	}
-	m.realize(u)
-	return nil
+// pair is one property of a call.
+type pair struct {
+	name  string
+	value any
 }
 
-func must(err error) {
-	if err != nil {
-		panic("systemdfake: " + err.Error())
+func pairs(arg any) []pair {
+	var list []pair
+	for _, one := range arg.([][]any) {
+		list = append(list, pair{one[0].(string), one[1].(dbus.Variant).Value()})
 	}
+	return list
 }
 
 func section(name string) string {
@@ -66,21 +30,9 @@ func section(name string) string {
 	return strings.ToUpper(kind[:1]) + kind[1:]
 }
 
-func loadError(u *unit) *dbus.Error {
-	switch u.load {
-	case "not-found":
-		return noSuchUnit("Unit %s not found.", u.name)
-	case "masked":
-		return fail("org.freedesktop.systemd1.UnitMasked", "Unit %s is masked.", u.name)
-	case "bad-setting":
-		return fail("org.freedesktop.systemd1.BadUnitSetting", "Unit %s has a bad unit file setting.", u.name)
-	}
-	return nil
-}
-
 // encode checks properties and gives the lines of a unit file for each, by the setting's name. Nothing is done when one
 // is refused.
-func (m *Manager) encode(u *unit, list []pair, atStart bool) (map[string][]string, *dbus.Error) {
+func (h *host) encode(u *unit, list []pair, atStart bool) (map[string][]string, *dbus.Error) {
 	files := map[string][]string{}
 	for _, p := range list {
 		if atStart {
@@ -96,14 +48,14 @@ func (m *Manager) encode(u *unit, list []pair, atStart bool) (map[string][]strin
 			continue
 		}
 		r, ok := systemd.RowOf(p.name)
-		if !ok || !r.Known(m.version, unitname.TypeOf(u.name)) || r.StartOnly && !atStart {
+		if !ok || !r.Known(h.version, unitname.TypeOf(u.name)) || r.StartOnly && !atStart {
 			return nil, readOnly(p.name)
 		}
 		if list, ok := p.value.([][]any); ok && r.Form == systemd.FormDevices {
-			files[r.Setting] = m.addUp(u, r, files[r.Setting], list)
+			files[r.Setting] = addUp(u, r, files[r.Setting], list)
 			continue
 		}
-		lines, err := settingLines(r, p.value, m.version)
+		lines, err := settingLines(r, p.value, h.version)
 		if err != nil {
 			return nil, err
 		}
@@ -113,7 +65,7 @@ func (m *Manager) encode(u *unit, list []pair, atStart bool) (map[string][]strin
 }
 
 // addUp writes a list: an empty one resets, another adds to what the call set before, else to what the unit has.
-func (m *Manager) addUp(u *unit, r *systemd.Row, before []string, list [][]any) []string {
+func addUp(u *unit, r *systemd.Row, before []string, list [][]any) []string {
 	lines := deviceLines(r, list)
 	switch {
 	case len(list) == 0:

@@ -1,6 +1,7 @@
 package systemdfake
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,7 +16,7 @@ import (
 )
 
 // startTransient makes a unit from properties. The file it is kept in is written first, so that a reload finds it.
-func (m *Manager) startTransient(name string, list []pair) ([]any, func(), *dbus.Error) {
+func (m *pid1) startTransient(name string, list []pair) ([]any, func(), *dbus.Error) {
 	if u := m.units[name]; u != nil || m.loaded(name).fragment != "" || m.loaded(name).load == "masked" {
 		return nil, nil, fail("org.freedesktop.systemd1.UnitExists",
 			"Unit %s was already loaded or has a fragment file.", name)
@@ -52,7 +53,7 @@ func (m *Manager) startTransient(name string, list []pair) ([]any, func(), *dbus
 	return reply, m.begin(j, u, pids), nil
 }
 
-func (m *Manager) pidsOf(name string, lines []string) ([]int, *dbus.Error) {
+func (m *pid1) pidsOf(name string, lines []string) ([]int, *dbus.Error) {
 	if lines == nil {
 		return nil, nil
 	}
@@ -71,7 +72,7 @@ func (m *Manager) pidsOf(name string, lines []string) ([]int, *dbus.Error) {
 	return pids, nil
 }
 
-func (m *Manager) startUnit(name string) ([]any, func(), *dbus.Error) {
+func (m *pid1) startUnit(name string) ([]any, func(), *dbus.Error) {
 	u := m.units[name]
 	if u == nil {
 		u = m.loaded(name)
@@ -85,7 +86,7 @@ func (m *Manager) startUnit(name string) ([]any, func(), *dbus.Error) {
 }
 
 // begin starts a unit: what it gives is run, without the lock, after the reply is sent.
-func (m *Manager) begin(j *job, u *unit, pids []int) func() {
+func (m *pid1) begin(j *job, u *unit, pids []int) func() {
 	if m.stalled[u.name] {
 		return func() {}
 	}
@@ -104,7 +105,7 @@ func (m *Manager) begin(j *job, u *unit, pids []int) func() {
 }
 
 // later ends a job after a time in which the start did not finish.
-func (m *Manager) later(wait time.Duration, j *job, u *unit, result string) {
+func (m *pid1) later(wait time.Duration, j *job, u *unit, result string) {
 	time.AfterFunc(wait, func() {
 		m.mu.Lock()
 		if !j.done && result == "failed" {
@@ -119,7 +120,7 @@ func (m *Manager) later(wait time.Duration, j *job, u *unit, result string) {
 }
 
 // activate gives the job's result, and how long it takes when the unit never gets ready.
-func (m *Manager) activate(u *unit, pids []int) (result string, wait time.Duration) {
+func (m *pid1) activate(u *unit, pids []int) (result string, wait time.Duration) {
 	if u.active == "active" {
 		return "done", 0
 	}
@@ -138,8 +139,8 @@ func (m *Manager) activate(u *unit, pids []int) (result string, wait time.Durati
 		m.startParents(u.name)
 		return "done", 0
 	}
-	m.startParents(m.sliceOf(u))
-	u.group, u.result = m.groupFor(u), "success"
+	m.startParents(sliceOf(u))
+	u.group, u.result = groupFor(u), "success"
 	m.realize(u)
 	if kind == "scope" {
 		u.active, u.sub = "active", "running"
@@ -152,7 +153,7 @@ func (m *Manager) activate(u *unit, pids []int) (result string, wait time.Durati
 }
 
 // exec starts a service's program. Which programs there are is asked of the machine the test runs on.
-func (m *Manager) exec(u *unit) (result string, wait time.Duration) {
+func (m *pid1) exec(u *unit) (result string, wait time.Duration) {
 	program, _, _ := strings.Cut(u.settings.last("ExecStart"), " ")
 	failed := func() string {
 		u.active, u.sub, u.result = "failed", "failed", "exit-code"
@@ -182,7 +183,8 @@ func (m *Manager) exec(u *unit) (result string, wait time.Duration) {
 	}
 	if kind == "notify" { // nothing here ever says that it is ready
 		u.active, u.sub = "activating", "start"
-		start, job := seconds(or(u.settings.last("TimeoutStartSec"), "90")), seconds(u.settings.last("JobTimeoutSec"))
+		start := seconds(cmp.Or(u.settings.last("TimeoutStartSec"), "90"))
+		job := seconds(u.settings.last("JobTimeoutSec"))
 		if job > 0 && job < start {
 			return "timeout", job
 		}
@@ -192,7 +194,7 @@ func (m *Manager) exec(u *unit) (result string, wait time.Duration) {
 	return "done", 0
 }
 
-func (m *Manager) stopUnit(name string) ([]any, func(), *dbus.Error) {
+func (m *pid1) stopUnit(name string) ([]any, func(), *dbus.Error) {
 	u := m.units[name]
 	if u == nil {
 		if u = m.loaded(name); u.load == "not-found" {
@@ -214,7 +216,7 @@ func (m *Manager) stopUnit(name string) ([]any, func(), *dbus.Error) {
 }
 
 // stop stops a unit and, first, what requires it: of a slice all that lies in it.
-func (m *Manager) stop(u *unit) (after []func()) {
+func (m *pid1) stop(u *unit) (after []func()) {
 	for _, name := range m.requiredBy(u.name) {
 		if other := m.units[name]; other != nil && other.active != "inactive" && other.active != "failed" {
 			after = append(after, m.stop(other)...)
@@ -229,17 +231,7 @@ func (m *Manager) stop(u *unit) (after []func()) {
 	return append(after, m.collect(u)...)
 }
 
-func (m *Manager) killAll(u *unit) {
-	m.finish(u.main)
-	if u.settings.last("KillMode") == "process" {
-		return
-	}
-	for _, pid := range m.members(u.name) {
-		m.finish(pid)
-	}
-}
-
-func (m *Manager) resetFailed(name string) ([]any, func(), *dbus.Error) {
+func (m *pid1) resetFailed(name string) ([]any, func(), *dbus.Error) {
 	u := m.units[name]
 	if u == nil {
 		return nil, nil, noSuchUnit("Unit %s not loaded.", name)
@@ -250,4 +242,25 @@ func (m *Manager) resetFailed(name string) ([]any, func(), *dbus.Error) {
 		after = m.collect(u)
 	}
 	return nil, func() { run(slices.Clone(after)) }, nil
+}
+
+func (m *pid1) cancelJob(id uint32) ([]any, func(), *dbus.Error) {
+	j := m.jobs[id]
+	if j == nil {
+		return nil, nil, fail("org.freedesktop.systemd1.NoSuchJob", "Job %d does not exist.", id)
+	}
+	if u := m.units[j.unit]; u != nil && m.stalled[j.unit] {
+		m.collect(u) // it never began
+	}
+	delete(m.jobs, id)                               // as systemd, which answers when the job is gone
+	return nil, func() { m.end(j, "canceled") }, nil // the unit stays "activating"
+}
+
+// seconds reads a time of a unit file; 0 when it is not there.
+func seconds(text string) time.Duration {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		d, _ = time.ParseDuration(text + "s")
+	}
+	return d
 }

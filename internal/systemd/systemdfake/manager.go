@@ -12,74 +12,19 @@ package systemdfake
 
 import (
 	"fmt"
-	"maps"
 	"net"
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"bulkhead/internal/systemd"
-	"bulkhead/internal/systemd/unitname"
 )
 
-// Options describe the modelled host. The zero value is systemd 252 on cgroup v2.
-type Options struct {
-	Version string  // of systemd; "" is "252.39-1~deb12u2"
-	Cgroups int     // version of the cgroup hierarchies; 0 is 2
-	Kernel  *Kernel // nil: the model keeps directories and processes by itself
-}
-
 // Manager is the model. It is safe for concurrent use.
-type Manager struct {
-	options Options
-	version systemd.Version
-	root    string
-
-	mu            sync.Mutex
-	clients       map[*client]bool
-	anySubscribed atomic.Bool
-	units         map[string]*unit
-	processes     map[int]*process
-	nextPID       int
-	nextJob       uint32
-	jobs          map[uint32]*job
-	hung, away    bool
-	stalled       map[string]bool
-	down          bool
-	calls         []Call
-	intercept     func(Call) error
-}
-
-// unit is one loaded unit.
-type unit struct {
-	name, load          string
-	active, sub, result string
-	fragment            string
-	dropIns             []string
-	settings            settings
-	group               string            // its directory, "" when it has none
-	files               map[string]string // of that directory
-	subgroups           map[string]bool
-	main                int
-	stamp               string
-}
-
-// process is one process: the unit it is in, "" for none, and the sub-group there.
-type process struct{ unit, sub string }
-
-// job is one that has not ended.
-type job struct {
-	id   uint32
-	unit string
-	kind string
-	done bool
-}
+type Manager struct{ *pid1 }
 
 // New starts a model that ends with the test.
 func New(tb testing.TB, o Options) *Manager {
@@ -98,10 +43,12 @@ func New(tb testing.TB, o Options) *Manager {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	m := &Manager{
-		options: o, version: version, root: root, clients: map[*client]bool{}, units: map[string]*unit{},
-		processes: map[int]*process{}, nextPID: 100_000, nextJob: 86, jobs: map[uint32]*job{},
-	}
+	m := &Manager{&pid1{
+		host: host{options: o, version: version, root: root, units: map[string]*unit{}, processes: map[int]*process{},
+			nextPID: 100_000},
+		nextJob: 86, jobs: map[uint32]*job{}, stalled: map[string]bool{},
+	}}
+	m.clients, m.handle = map[*client]bool{}, m.do
 	for _, dir := range []string{"run/systemd/system", "run/dbus", "etc/systemd/system"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 			tb.Fatal(err)
@@ -146,17 +93,6 @@ func (m *Manager) Spawn() int {
 	return m.spawn("")
 }
 
-func (m *Manager) spawn(unit string) int {
-	pid := m.nextPID + 1
-	if m.options.Kernel != nil {
-		pid = m.options.Kernel.Spawn()
-	}
-	m.nextPID = max(pid, m.nextPID)
-	m.processes[pid] = &process{}
-	m.enter(pid, unit, "")
-	return pid
-}
-
 // Alive says whether a process is there.
 func (m *Manager) Alive(pid int) bool {
 	m.mu.Lock()
@@ -194,22 +130,6 @@ func (m *Manager) Kill(pid int) {
 	run(after)
 }
 
-func run(list []func()) {
-	for _, f := range list {
-		f()
-	}
-}
-
-// unitIn gives the unit whose directory that is.
-func (m *Manager) unitIn(group string) *unit {
-	for _, u := range m.units {
-		if u.group == group && group != "" {
-			return u
-		}
-	}
-	return nil
-}
-
 // ReadFile reads a knob file of a unit's directory, as the kernel holds it.
 func (m *Manager) ReadFile(group, file string) (string, error) {
 	m.mu.Lock()
@@ -221,20 +141,6 @@ func (m *Manager) ReadFile(group, file string) (string, error) {
 		return defaultOf(file), nil
 	}
 	return "", fmt.Errorf("read %q: %w", group, os.ErrNotExist)
-}
-
-const subtreeControl = "cgroup.subtree_control"
-
-// handed gives the controllers handed down after a write of "+memory -cpu".
-func handed(before, change string) string {
-	list := strings.Fields(before)
-	for _, one := range strings.Fields(change) {
-		list = slices.DeleteFunc(list, func(name string) bool { return name == one[1:] })
-		if one[0] == '+' {
-			list = append(list, one[1:])
-		}
-	}
-	return strings.Join(list, " ")
 }
 
 // WriteFile writes one behind systemd's back.
@@ -262,181 +168,24 @@ func (m *Manager) MakeGroup(group string) error {
 	return fmt.Errorf("make %q: %w", group, os.ErrNotExist)
 }
 
-// defaultOf is what a fresh directory's file holds.
-func defaultOf(file string) string {
-	switch file {
-	case "memory.min", "memory.low":
-		return "0"
-	case "cpu.weight":
-		return "100"
-	case "cpu.shares":
-		return "1024"
-	case "cpu.max":
-		return "max 100000"
-	case "cpu.cfs_quota_us":
-		return "-1"
-	case "memory.limit_in_bytes":
-		return "9223372036854771712"
-	case "io.max", "cpuset.cpus", "cpuset.mems", subtreeControl:
-		return ""
-	}
-	return "max"
+// Adopt makes a process of the kernel's known to systemd, in no unit.
+func (m *Manager) Adopt(pid int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.processes[pid] = &process{}
+	m.see()
 }
 
-// members lists the processes of a unit, in any sub-group.
-func (m *Manager) members(name string) []int {
-	var pids []int
-	for pid, p := range m.processes {
-		if p.unit == name {
-			pids = append(pids, pid)
-		}
-	}
-	slices.Sort(pids)
-	return pids
+// GoDown has the model say that the machine goes down.
+func (m *Manager) GoDown() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.down = true
 }
 
-// requiredBy lists the loaded units that lie in a slice, or require a unit.
-func (m *Manager) requiredBy(name string) []string {
-	var names []string
-	for _, other := range slices.Sorted(maps.Keys(m.units)) {
-		u := m.units[other]
-		if other != name && u.load == "loaded" &&
-			(m.sliceOf(u) == name || slices.Contains(u.settings.list("Requires"), name)) {
-			names = append(names, other)
-		}
-	}
-	return names
-}
-
-// sliceOf is where a unit goes at its next start.
-func (m *Manager) sliceOf(u *unit) string {
-	switch unitname.TypeOf(u.name) {
-	case "slice":
-		if u.name == "-.slice" {
-			return ""
-		}
-		parent, _ := unitname.ParentSlice(u.name)
-		return parent
-	case "service", "scope":
-		if s := u.settings.last("Slice"); s != "" {
-			return s
-		}
-		return "system.slice"
-	}
-	return ""
-}
-
-// groupFor is the directory a unit gets at its next start.
-func (m *Manager) groupFor(u *unit) string {
-	if unitname.TypeOf(u.name) == "slice" {
-		dir, _ := unitname.SliceDir(u.name)
-		return dir
-	}
-	dir, _ := unitname.SliceDir(m.sliceOf(u))
-	return path.Join(dir, u.name)
-}
-
-// startParents makes the slices above a unit active.
-func (m *Manager) startParents(slice string) {
-	var chain []string
-	for s := slice; s != "" && s != "-.slice"; {
-		chain = append(chain, s)
-		s, _ = unitname.ParentSlice(s)
-	}
-	for _, s := range slices.Backward(chain) {
-		u := m.units[s]
-		if u == nil {
-			u = m.loaded(s)
-			m.units[s] = u
-		}
-		m.activateSlice(u)
-	}
-}
-
-func (m *Manager) activateSlice(u *unit) {
-	if u.active == "active" {
-		return
-	}
-	u.active, u.sub, u.group = "active", "active", m.groupFor(u)
-	m.realize(u)
-}
-
-// realize writes what systemd knows of a unit to its directory. Of what it does not know it keeps off.
-func (m *Manager) realize(u *unit) {
-	if u.group == "" {
-		return
-	}
-	defer m.mirror(u)
-	written := map[string]bool{}
-	for _, r := range systemd.Table() {
-		file := r.V2
-		if m.options.Cgroups == 1 {
-			file = r.V1
-		}
-		kind := unitname.TypeOf(u.name)
-		if file == "" || !r.Known(m.version, kind) || r.Name == "OOMPolicy" {
-			continue
-		}
-		if text, ok := m.fileText(u, r, file); ok {
-			u.files[file], written[file] = text, true
-		} else if !written[file] {
-			delete(u.files, file) // back to the default
-		}
-	}
-}
-
-// exited tells systemd that a process of a unit is gone.
-func (m *Manager) exited(u *unit, pid int) (after []func()) {
-	if pid == u.main {
-		u.main, u.active, u.sub, u.result = 0, "failed", "failed", "signal"
-		if u.settings.last("KillMode") != "process" {
-			for _, other := range m.members(u.name) {
-				m.finish(other)
-			}
-		}
-		after = append(after, m.changedSignal(u))
-	}
-	return append(after, m.collect(u)...)
-}
-
-// collect unloads what nobody needs any more: an empty scope, an ended transient unit, a unit without a file.
-func (m *Manager) collect(u *unit) (after []func()) {
-	empty := len(m.members(u.name)) == 0
-	if unitname.TypeOf(u.name) == "scope" && empty && u.active == "active" {
-		u.active, u.sub = "inactive", "dead"
-	}
-	if u.active != "inactive" && u.active != "failed" || !empty {
-		return nil
-	}
-	if m.options.Kernel != nil && u.group != "" {
-		m.options.Kernel.Remove(u.group)
-	}
-	u.group, u.subgroups, u.files = "", map[string]bool{}, map[string]string{}
-	if u.active == "failed" && u.settings.last("CollectMode") != "inactive-or-failed" || len(m.requiredBy(u.name)) > 0 {
-		return nil
-	}
-	if !m.isTransient(u) {
-		if u.fragment != "" && u.active == "failed" {
-			return nil
-		}
-		delete(m.units, u.name)
-	} else {
-		delete(m.units, u.name)
-		os.Remove(filepath.Join(m.root, transientDir, u.name))
-		os.RemoveAll(filepath.Join(m.root, transientDir, u.name+".d"))
-	}
-	name := u.name
-	after = append(after, func() {
-		m.emit(managerPath, managerIface, "UnitRemoved", name, objectPath(name))
-	})
-	if slice := m.units[m.sliceOf(u)]; slice != nil && slice.active == "inactive" {
-		after = append(after, m.collect(slice)...)
-	}
-	return after
-}
-
-// changedSignal announces a unit's state.
-func (m *Manager) changedSignal(u *unit) func() {
-	name, active, sub := u.name, u.active, u.sub
-	return func() { m.emitChanged(name, active, sub) }
+// Stall has the start of a unit never end.
+func (m *Manager) Stall(unit string, on bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stalled[unit] = on
 }

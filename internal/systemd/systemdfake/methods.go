@@ -1,11 +1,13 @@
 package systemdfake
 
 import (
+	"cmp"
 	"errors"
-	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
-	"time"
+	"strings"
 
 	"github.com/godbus/dbus/v5"
 
@@ -13,49 +15,13 @@ import (
 	"bulkhead/internal/systemd/unitname"
 )
 
-const (
-	managerPath  = "/org/freedesktop/systemd1"
-	managerIface = "org.freedesktop.systemd1.Manager"
-)
-
-// Call is one method call that came in.
-type Call struct {
-	Path, Interface, Method string
-	Args                    []any
-}
-
-func objectPath(unit string) dbus.ObjectPath { return dbus.ObjectPath(unitname.ObjectPath(unit)) }
-
-// fail makes an error reply in systemd's words.
-func fail(name, format string, args ...any) *dbus.Error {
-	return &dbus.Error{Name: name, Body: []any{fmt.Sprintf(format, args...)}}
-}
-
-func noSuchUnit(format, unit string) *dbus.Error {
-	return fail("org.freedesktop.systemd1.NoSuchUnit", format, unit)
-}
-
-func invalid(format string, args ...any) *dbus.Error {
-	return fail("org.freedesktop.DBus.Error.InvalidArgs", format, args...)
-}
-
-func readOnly(name string) *dbus.Error {
-	return fail("org.freedesktop.DBus.Error.PropertyReadOnly", "Cannot set property %s, or unknown property.", name)
-}
-
 // do answers one call; after runs once the reply is sent.
-func (m *Manager) do(c *client, call Call) (body []any, after func(), err *dbus.Error) {
-	m.mu.Lock()
-	m.calls = append(m.calls, call)
-	intercept := m.intercept
-	m.mu.Unlock()
-	if intercept != nil {
-		switch err := intercept(call); {
-		case errors.Is(err, ErrDenied):
-			return nil, nil, fail("org.freedesktop.DBus.Error.AccessDenied", "%v", err)
-		case err != nil:
-			return nil, nil, invalid("%v", err)
-		}
+func (m *pid1) do(c *client, call Call) (body []any, after func(), err *dbus.Error) {
+	switch err := m.intercepted(call); {
+	case errors.Is(err, ErrDenied):
+		return nil, nil, fail("org.freedesktop.DBus.Error.AccessDenied", "%v", err)
+	case err != nil:
+		return nil, nil, invalid("%v", err)
 	}
 	switch call.Interface {
 	case "org.freedesktop.DBus":
@@ -71,23 +37,7 @@ func (m *Manager) do(c *client, call Call) (body []any, after func(), err *dbus.
 		call.Interface)
 }
 
-// busMethod is the bus daemon's part; on the private socket there is none.
-func (c *client) busMethod(call Call) ([]any, func(), *dbus.Error) {
-	switch {
-	case !c.bus:
-		return nil, nil, fail("org.freedesktop.DBus.Error.UnknownObject", "Unknown object '%s'.", call.Path)
-	case call.Method == "Hello":
-		return []any{":1.1"}, nil, nil
-	case call.Method == "AddMatch":
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.matches = append(c.matches, call.Args[0].(string))
-		return nil, nil, nil
-	}
-	return nil, nil, fail("org.freedesktop.DBus.Error.UnknownMethod", "Unknown method %s.", call.Method)
-}
-
-func (m *Manager) property(call Call) ([]any, func(), *dbus.Error) {
+func (m *pid1) property(call Call) ([]any, func(), *dbus.Error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.see()
@@ -116,11 +66,11 @@ func (m *Manager) property(call Call) ([]any, func(), *dbus.Error) {
 }
 
 // properties are those of a unit on all its interfaces.
-func (m *Manager) properties(u *unit) map[string]dbus.Variant {
+func (m *pid1) properties(u *unit) map[string]dbus.Variant {
 	kind := unitname.TypeOf(u.name)
 	p := map[string]any{
 		"Id": u.name, "LoadState": u.load, "ActiveState": u.active, "SubState": u.sub, "FragmentPath": u.fragment,
-		"DropInPaths": append([]string{}, u.dropIns...), "Transient": m.isTransient(u),
+		"DropInPaths": append([]string{}, u.dropIns...), "Transient": isTransient(u),
 		"NeedDaemonReload": u.stamp != m.stampOf(u.name) && m.units[u.name] != nil,
 		"RequiredBy":       append([]string{}, m.requiredBy(u.name)...), "Description": u.settings.last("Description"),
 		"ControlGroup": u.group,
@@ -148,19 +98,19 @@ func (m *Manager) properties(u *unit) map[string]dbus.Variant {
 		p["LoadError"] = loadError{}
 	}
 	if kind != "target" {
-		p["Slice"] = m.sliceOf(u)
+		p["Slice"] = sliceOf(u)
 		for _, r := range systemd.Table() {
 			if r.Known(m.version, kind) {
-				p[r.Name] = m.value(u, r)
+				p[r.Name] = value(u.settings, r)
 			}
 		}
 	}
 	if kind == "service" || kind == "scope" {
 		p["Result"], p["Delegate"] = u.result, isDelegated(u.settings.last("Delegate"))
-		p["KillMode"] = or(u.settings.last("KillMode"), "control-group")
+		p["KillMode"] = cmp.Or(u.settings.last("KillMode"), "control-group")
 	}
 	if kind == "service" {
-		p["MainPID"], p["Type"] = uint32(u.main), or(u.settings.last("Type"), "simple")
+		p["MainPID"], p["Type"] = uint32(u.main), cmp.Or(u.settings.last("Type"), "simple")
 	}
 	variants := make(map[string]dbus.Variant, len(p))
 	for name, value := range p {
@@ -169,14 +119,7 @@ func (m *Manager) properties(u *unit) map[string]dbus.Variant {
 	return variants
 }
 
-func or(a, b string) string {
-	if a == "" {
-		return b
-	}
-	return a
-}
-
-func (m *Manager) method(call Call) ([]any, func(), *dbus.Error) {
+func (m *pid1) method(call Call) ([]any, func(), *dbus.Error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.see()
@@ -224,20 +167,6 @@ func (m *Manager) method(call Call) ([]any, func(), *dbus.Error) {
 		call.Interface)
 }
 
-// pair is one property of a call.
-type pair struct {
-	name  string
-	value any
-}
-
-func pairs(arg any) []pair {
-	var list []pair
-	for _, one := range arg.([][]any) {
-		list = append(list, pair{one[0].(string), one[1].(dbus.Variant).Value()})
-	}
-	return list
-}
-
 // listed is a line of ListUnits.
 type listed struct {
 	Name, Description, Load, Active, Sub, Followed string
@@ -247,7 +176,7 @@ type listed struct {
 	JobPath                                        dbus.ObjectPath
 }
 
-func (m *Manager) listUnits() []listed {
+func (m *pid1) listUnits() []listed {
 	list := []listed{}
 	for _, name := range slices.Sorted(maps.Keys(m.units)) {
 		u := m.units[name]
@@ -262,7 +191,7 @@ func (m *Manager) listUnits() []listed {
 	return list
 }
 
-func (m *Manager) unitByPID(pid uint32) ([]any, func(), *dbus.Error) {
+func (m *pid1) unitByPID(pid uint32) ([]any, func(), *dbus.Error) {
 	if p := m.processes[int(pid)]; p != nil && m.units[p.unit] != nil {
 		return []any{objectPath(p.unit)}, nil, nil
 	}
@@ -271,7 +200,7 @@ func (m *Manager) unitByPID(pid uint32) ([]any, func(), *dbus.Error) {
 
 // reload reads all files again and writes what it knows anew; 257, seen on a real one, leaves that to the next change
 // of a property. Units that nothing needs are unloaded.
-func (m *Manager) reload() func() {
+func (m *pid1) reload() func() {
 	for _, name := range slices.Sorted(maps.Keys(m.units)) {
 		u := m.units[name]
 		m.read(u)
@@ -285,7 +214,7 @@ func (m *Manager) reload() func() {
 	}
 }
 
-func (m *Manager) attach(name, sub string, pids []uint32) *dbus.Error {
+func (m *pid1) attach(name, sub string, pids []uint32) *dbus.Error {
 	u := m.units[name]
 	if u == nil {
 		return noSuchUnit("Unit %s not loaded.", name)
@@ -311,63 +240,56 @@ func (m *Manager) attach(name, sub string, pids []uint32) *dbus.Error {
 	return nil
 }
 
-// place moves a process; the unit that it leaves may end with that.
-func (m *Manager) place(pid int, unit, sub string) {
-	p := m.processes[pid]
-	from := m.units[p.unit]
-	m.enter(pid, unit, sub)
-	if from != nil && from.name != unit {
-		m.collect(from)
+func (m *pid1) setUnit(name string, runtime bool, list []pair) *dbus.Error {
+	if unitname.CheckName(name) != nil {
+		return invalid("Unit name %s is not valid.", name)
 	}
-}
-
-func jobPath(id uint32) dbus.ObjectPath {
-	return dbus.ObjectPath(fmt.Sprintf("%s/job/%d", managerPath, id))
-}
-
-// newJob queues a job and gives the reply and what ends it.
-func (m *Manager) newJob(unit, kind string) (*job, []any) {
-	m.nextJob++
-	j := &job{id: m.nextJob, unit: unit, kind: kind}
-	m.jobs[j.id] = j
-	return j, []any{jobPath(j.id)}
-}
-
-// end takes a job away and announces it, once.
-func (m *Manager) end(j *job, result string) {
-	m.mu.Lock()
-	over := j.done
-	j.done = true
-	delete(m.jobs, j.id)
-	m.mu.Unlock()
-	if !over {
-		m.emit(managerPath, managerIface, "JobRemoved", j.id, jobPath(j.id), j.unit, result)
+	u := m.units[name]
+	if u == nil {
+		u = m.loaded(name)
 	}
-}
-
-func (m *Manager) cancelJob(id uint32) ([]any, func(), *dbus.Error) {
-	j := m.jobs[id]
-	if j == nil {
-		return nil, nil, fail("org.freedesktop.systemd1.NoSuchJob", "Job %d does not exist.", id)
+	if err := loadError(u); err != nil {
+		return err
 	}
-	if u := m.units[j.unit]; u != nil && m.stalled[j.unit] {
-		m.collect(u) // it never began
+	dir := controlDir
+	switch {
+	case isTransient(u):
+		dir = transientDir
+	case runtime:
+		dir = runtimeDir
 	}
-	delete(m.jobs, id)                               // as systemd, which answers when the job is gone
-	return nil, func() { m.end(j, "canceled") }, nil // the unit stays "activating"
-}
-
-func (m *Manager) emitChanged(name, active, sub string) {
-	m.emit(string(objectPath(name)), "org.freedesktop.DBus.Properties", "PropertiesChanged",
-		"org.freedesktop.systemd1.Unit",
-		map[string]dbus.Variant{"ActiveState": dbus.MakeVariant(active), "SubState": dbus.MakeVariant(sub)}, []string{})
-}
-
-// seconds reads a time of a unit file; 0 when it is not there.
-func seconds(text string) time.Duration {
-	d, err := time.ParseDuration(text)
+	files, err := m.encode(u, list, false)
 	if err != nil {
-		d, _ = time.ParseDuration(text + "s")
+		return err
 	}
-	return d
+	for key, lines := range files {
+		file := filepath.Join(m.root, dir, name+".d", "50-"+key+".conf")
+		must(os.MkdirAll(filepath.Dir(file), 0o755))
+		must(os.WriteFile(file, []byte("# Do not edit.\n["+section(name)+"]\n"+strings.Join(lines, "\n")+"\n"), 0o644))
+	}
+	// What was set counts now, whatever a file that sorts later says: that comes back with the next reload.
+	fragment, stamp := u.settings, u.stamp
+	for key, lines := range files {
+		fragment = slices.DeleteFunc(fragment, func(s setting) bool { return s.key == key })
+		fragment = append(fragment, parseFile(strings.Join(lines, "\n"))...)
+	}
+	m.read(u)
+	u.settings = fragment
+	if stamp == "" {
+		u.stamp = ""
+	}
+	m.realize(u)
+	return nil
+}
+
+func loadError(u *unit) *dbus.Error {
+	switch u.load {
+	case "not-found":
+		return noSuchUnit("Unit %s not found.", u.name)
+	case "masked":
+		return fail("org.freedesktop.systemd1.UnitMasked", "Unit %s is masked.", u.name)
+	case "bad-setting":
+		return fail("org.freedesktop.systemd1.BadUnitSetting", "Unit %s has a bad unit file setting.", u.name)
+	}
+	return nil
 }

@@ -4,15 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
 	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/systemd"
-	"bulkhead/internal/systemd/unitname"
 )
 
 const (
@@ -70,89 +67,19 @@ func parseFile(text string) settings {
 	return s
 }
 
-// loaded reads a unit from its files. It keeps no state of one that is loaded already.
-func (m *Manager) loaded(name string) *unit {
-	u := &unit{name: name, load: "not-found", active: "inactive", sub: "dead", result: "success",
-		files: map[string]string{}, subgroups: map[string]bool{}}
-	m.read(u)
-	return u
-}
-
-// read sets what a unit's files say.
-func (m *Manager) read(u *unit) {
-	u.load, u.fragment, u.dropIns, u.settings = "not-found", "", nil, nil
-	for _, dir := range []string{transientDir, adminDir, "run/systemd/system", "usr/lib/systemd/system"} {
-		file := filepath.Join(m.root, dir, u.name)
-		if target, err := os.Readlink(file); err == nil && target == "/dev/null" {
-			u.load = "masked"
-			break
-		}
-		if text, err := os.ReadFile(file); err == nil {
-			u.load, u.fragment, u.settings = "loaded", "/"+dir+"/"+u.name, parseFile(string(text))
-			break
-		}
-	}
-	kind := unitname.TypeOf(u.name)
-	if u.load == "not-found" && kind == "slice" {
-		u.load = "loaded" // a slice needs no file
-	}
-	for _, dropIn := range m.dropIns(u.name) {
-		text, err := os.ReadFile(filepath.Join(m.root, dropIn))
-		if err == nil && u.load != "masked" {
-			u.dropIns = append(u.dropIns, "/"+dropIn)
-			u.settings = append(u.settings, parseFile(string(text))...)
-		}
-	}
-	if u.load == "loaded" && kind == "service" && len(u.settings.list("ExecStart")) == 0 {
-		u.load = "bad-setting"
-	}
-	u.stamp = m.stampOf(u.name)
-}
-
-// dropIns lists a unit's drop-ins in the order they count: by name, over all directories.
-func (m *Manager) dropIns(name string) []string {
-	byName := map[string]string{}
-	for _, dir := range slices.Backward(searchPath) {
-		files, _ := os.ReadDir(filepath.Join(m.root, dir, name+".d")) // most units have none
-		for _, file := range files {
-			if strings.HasSuffix(file.Name(), ".conf") {
-				byName[file.Name()] = filepath.Join(dir, name+".d", file.Name())
-			}
-		}
-	}
-	var paths []string
-	for _, path := range byName {
-		paths = append(paths, path)
-	}
-	slices.SortFunc(paths, func(a, b string) int { return cmp.Compare(filepath.Base(a), filepath.Base(b)) })
-	return paths
-}
-
-// stampOf tells whether a unit's files are those that were read.
-func (m *Manager) stampOf(name string) string {
-	var b strings.Builder
-	for _, file := range append(m.dropIns(name), filepath.Join(adminDir, name)) {
-		text, _ := os.ReadFile(filepath.Join(m.root, file))
-		fmt.Fprintf(&b, "%s %q\n", file, text)
-	}
-	return b.String()
-}
-
-func (m *Manager) isTransient(u *unit) bool { return strings.HasPrefix(u.fragment, "/"+transientDir) }
-
 // value reads a property of the table from a unit's settings as D-Bus types it.
-func (m *Manager) value(u *unit, r *systemd.Row) any {
-	text := u.settings.last(r.Setting)
+func value(s settings, r *systemd.Row) any {
+	text := s.last(r.Setting)
 	switch r.Form {
 	case systemd.FormFlag:
 		return text == "yes" || text == "true" || text == "1"
 	case systemd.FormWord:
 		return cmp.Or(text, "stop")
 	case systemd.FormSet:
-		return bits(u.settings.list(r.Setting))
+		return bits(s.list(r.Setting))
 	case systemd.FormDevices:
 		lines := []systemd.DeviceValue{}
-		for _, one := range u.settings.list(r.Setting) {
+		for _, one := range s.list(r.Setting) {
 			at := strings.LastIndexByte(one, ' ')
 			n, _ := number(r, one[at+1:])
 			d := systemd.DeviceValue{Path: strings.ReplaceAll(strings.Trim(one[:at], `"`), "%%", "%"), Value: n}
@@ -226,10 +153,10 @@ func bits(lists []string) []byte {
 }
 
 // fileText is what systemd writes to a file for a property; false when it is not set.
-func (m *Manager) fileText(u *unit, r *systemd.Row, file string) (string, bool) {
+func fileText(s settings, r *systemd.Row, file string) (string, bool) {
 	read := func(name string) uint64 {
 		row, _ := systemd.RowOf(name)
-		n, _ := m.value(u, row).(uint64)
+		n, _ := value(s, row).(uint64)
 		return n
 	}
 	switch file {
@@ -239,15 +166,15 @@ func (m *Manager) fileText(u *unit, r *systemd.Row, file string) (string, bool) 
 		"memory.oom.group":
 		return "", false // devices are not modelled
 	case "cpu.weight", "cpu.shares", "io.weight", "blkio.weight":
-		return m.weightText(u, r, file)
+		return weightText(s, r, file)
 	case "cpuset.cpus", "cpuset.mems":
-		ids := m.value(u, r).([]byte)
+		ids := value(s, r).([]byte)
 		text, err := r.Decode(ids)
 		return text, err == nil && text != ""
 	}
-	n, _ := m.value(u, r).(uint64)
-	if stronger, ok := systemd.RowOf(r.Stronger); ok && u.settings.last(stronger.Setting) != "" {
-		return m.fileText(u, stronger, file)
+	n, _ := value(s, r).(uint64)
+	if stronger, ok := systemd.RowOf(r.Stronger); ok && s.last(stronger.Setting) != "" {
+		return fileText(s, stronger, file)
 	}
 	if weaker := map[string]string{"MemoryMax": "MemoryLimit"}[r.Name]; n == systemd.Infinity && weaker != "" &&
 		r.Until == 0 {
@@ -285,9 +212,9 @@ func quotaText(file string, quota, period uint64) (string, bool) {
 	return text, true
 }
 
-func (m *Manager) weightText(u *unit, r *systemd.Row, file string) (string, bool) {
-	n, _ := m.value(u, r).(uint64)
-	if n == systemd.Infinity || r.Name == "CPUShares" && u.settings.last("CPUWeight") != "" {
+func weightText(s settings, r *systemd.Row, file string) (string, bool) {
+	n, _ := value(s, r).(uint64)
+	if n == systemd.Infinity || r.Name == "CPUShares" && s.last("CPUWeight") != "" {
 		return "", false
 	}
 	if r.Name == "CPUWeight" && n == 0 {

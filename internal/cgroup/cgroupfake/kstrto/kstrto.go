@@ -1,4 +1,6 @@
-package cgroupfake
+// Package kstrto reads numbers as the kernel's parsers do, with their quirks: a leading 0 means octal, 0x hexadecimal.
+// All of it is safe for concurrent use.
+package kstrto
 
 import (
 	"math"
@@ -6,13 +8,11 @@ import (
 	"syscall"
 )
 
-// The kernel's number parsers, with their quirks: a leading 0 means octal, 0x hexadecimal.
-
-// parseUnsigned is kstrtoull(text, 0): no blanks, one line break at the end.
-func parseUnsigned(text string) (uint64, error) {
+// Unsigned is kstrtoull(text, 0): no blanks, one line break at the end.
+func Unsigned(text string) (uint64, error) {
 	text = strings.TrimSuffix(text, "\n")
 	text = strings.TrimPrefix(text, "+")
-	n, rest, overflow := digits(text)
+	n, rest, overflow := Digits(text)
 	switch {
 	case rest == text || rest != "":
 		return 0, syscall.EINVAL
@@ -22,13 +22,13 @@ func parseUnsigned(text string) (uint64, error) {
 	return n, nil
 }
 
-// parseSigned is kstrtoll(text, 0).
-func parseSigned(text string) (int64, error) {
+// Signed is kstrtoll(text, 0).
+func Signed(text string) (int64, error) {
 	positive, negative := strings.CutPrefix(text, "-")
 	if negative && strings.HasPrefix(positive, "+") {
 		return 0, syscall.EINVAL
 	}
-	n, err := parseUnsigned(positive)
+	n, err := Unsigned(positive)
 	switch {
 	case err != nil:
 		return 0, err
@@ -40,8 +40,8 @@ func parseSigned(text string) (int64, error) {
 	return int64(n), nil
 }
 
-// digits takes a number from the front of text (simple_strtoull with base 0); it wraps when too large.
-func digits(text string) (n uint64, rest string, overflow bool) {
+// Digits takes a number from the front of text (simple_strtoull with base 0); it wraps when too large.
+func Digits(text string) (n uint64, rest string, overflow bool) {
 	base := uint64(10)
 	switch {
 	case len(text) > 2 && text[0] == '0' && text[1]|0x20 == 'x' && digit(text[2]) < 16:
@@ -71,19 +71,19 @@ func digit(c byte) uint64 {
 	return 99
 }
 
-// noLimit is PAGE_COUNTER_MAX in bytes for 4 KiB pages, what v1 prints for "no limit".
-const noLimit int64 = math.MaxInt64
+// NoLimit is PAGE_COUNTER_MAX in bytes for 4 KiB pages, what v1 prints for "no limit".
+const NoLimit int64 = math.MaxInt64
 
-// parseMemory is page_counter_memparse: bytes with an optional suffix K to E, rounded down to pages,
-// or the word for "no limit". An empty value is 0, and too many digits wrap around.
-func parseMemory(text, unlimited string, page int64) (int64, error) {
+// Memory is page_counter_memparse: bytes with an optional suffix K to E, rounded down to pages,
+// or the word for "no limit". An empty value is 0, and too many Digits wrap around.
+func Memory(text, unlimited string, page int64) (int64, error) {
 	text = strings.TrimSpace(text)
-	most := noLimit / page * page
+	most := NoLimit / page * page
 	if text == unlimited {
 		return most, nil
 	}
-	n, rest, _ := digits(text)
-	if i := strings.IndexByte("kmgtpe", lower(rest)); i >= 0 && rest != "" {
+	n, rest, _ := Digits(text)
+	if i := strings.Index("kmgtpe", strings.ToLower(rest[:min(len(rest), 1)])); i >= 0 && rest != "" {
 		n <<= 10 * (i + 1)
 		rest = rest[1:]
 	}
@@ -91,11 +91,4 @@ func parseMemory(text, unlimited string, page int64) (int64, error) {
 		return 0, syscall.EINVAL
 	}
 	return int64(min(n/uint64(page), uint64(most/page))) * page, nil
-}
-
-func lower(s string) byte {
-	if s == "" {
-		return 0
-	}
-	return s[0] | 0x20
 }
