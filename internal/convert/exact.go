@@ -99,14 +99,14 @@ func (d *Draft) Take(to *Group, g *policy.Group, at policy.Pos) {
 }
 
 // describe gives a group the keys and the rules of one of a policy.
-func (to *Group) describe(g *policy.Group) {
-	for _, pair := range groupKeys(g) {
+func (g *Group) describe(of *policy.Group) {
+	for _, pair := range groupKeys(of) {
 		if pair.Text != "" && !listed(pair.Key) {
-			to.Keys = append(to.Keys, pair)
+			g.Keys = append(g.Keys, pair)
 		}
 	}
-	for _, m := range g.Match {
-		to.Match = append(to.Match, Raw{Key: "match", Text: MatchFlow(m)})
+	for _, m := range of.Match {
+		g.Match = append(g.Match, Raw{Key: "match", Text: MatchFlow(m)})
 	}
 }
 

@@ -22,7 +22,7 @@ func Program(binary, dir string) (string, error) {
 		return "", fmt.Errorf("make the program of neighbours: %w", err)
 	}
 	const execute = 1 // X_OK of access(2), which a file system mounted noexec refuses
-	if syscall.Access(path, execute) != nil {
+	if errors.Is(syscall.Access(path, execute), syscall.EACCES) {
 		return binary, nil
 	}
 	return path, nil
