@@ -79,6 +79,9 @@ func (o Ownership) String() string {
 func parseOwnership(text string) (o Ownership, ok bool) {
 	owner, mode, ok := strings.Cut(text, " ")
 	uid, gid, two := strings.Cut(owner, ":")
+	if !ok || !two || uid == "" || uid[0] < '0' || uid[0] > '9' {
+		return o, false
+	}
 	var err1, err2, err3 error
 	o.UID, err1 = strconv.Atoi(uid)
 	o.GID, err2 = strconv.Atoi(gid)
@@ -88,7 +91,7 @@ func parseOwnership(text string) (o Ownership, ok bool) {
 		n, err3 = strconv.ParseUint(mode, 8, 12)
 		o.Mode = int(n)
 	}
-	return o, ok && two && err1 == nil && err2 == nil && err3 == nil && o.UID >= 0 && o.GID >= 0
+	return o, err1 == nil && err2 == nil && err3 == nil && o.UID >= 0 && o.GID >= 0
 }
 
 // masked is the mode that a file gets: others have no more than the kernel has given its owner, so that a file that

@@ -71,7 +71,11 @@ func (o ownerWords) String() string { return policy.Owner(o).String() }
 // disown gives the files of a directory that somebody owns back to root.
 func disown(have map[string]string, version int) (values []Value) {
 	for _, file := range cgroup.OwnerFiles(version) {
-		if now, unowned := have[file], cgroup.Unowned(have[file]); now != "" && !cgroup.SameOwner(unowned, now) {
+		now := have[file]
+		if now == "" {
+			continue
+		}
+		if unowned := cgroup.Unowned(now); !cgroup.SameOwner(unowned, now) {
 			values = append(values, Value{
 				Row: knob.Ownership(file), File: file, Text: unowned,
 				Setting: policy.Setting{Key: policy.KeyOwner, Value: ownerWords{},

@@ -1,12 +1,16 @@
 package layout
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
+	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/policy"
+
+	"pgregory.net/rapid"
 )
 
 func TestRootSettings(t *testing.T) {
@@ -46,4 +50,16 @@ func TestRootSettings(t *testing.T) {
 				test.want)
 		}
 	}
+}
+
+// CompareDirs orders as a comparison of the names between slashes does.
+func TestCompareDirs(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		paths := rapid.StringOf(rapid.SampledFrom([]rune("/-.0az")))
+		a, b := paths.Draw(t, "a"), paths.Draw(t, "b")
+		want := slices.Compare(strings.Split(a, "/"), strings.Split(b, "/"))
+		if got := CompareDirs(cgroup.Dir{Path: a}, cgroup.Dir{Path: b}); got != want {
+			t.Fatalf("CompareDirs(%q, %q) = %d, want %d", a, b, got, want)
+		}
+	})
 }

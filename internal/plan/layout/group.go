@@ -1,7 +1,7 @@
 package layout
 
 import (
-	"slices"
+	"cmp"
 	"strings"
 
 	"bulkhead/internal/cgroup"
@@ -45,5 +45,16 @@ func common(a, b string) string {
 
 // CompareDirs orders parents before children and siblings by name.
 func CompareDirs(a, b cgroup.Dir) int {
-	return slices.Compare(strings.Split(a.Path, "/"), strings.Split(b.Path, "/"))
+	for i := range min(len(a.Path), len(b.Path)) {
+		switch x, y := a.Path[i], b.Path[i]; {
+		case x == y:
+		case x == '/':
+			return -1
+		case y == '/':
+			return 1
+		default:
+			return cmp.Compare(x, y)
+		}
+	}
+	return cmp.Compare(len(a.Path), len(b.Path))
 }
