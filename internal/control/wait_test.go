@@ -220,6 +220,36 @@ func TestNobodyKnowsWhoseTheSliceIs(t *testing.T) {
 	m.release()
 }
 
+// A systemd that hangs holds up a look for as long as all its questions may wait together, the next one hardly, and
+// none of them once it answers.
+func TestLookAtASystemdThatHangs(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "252.39")
+	m.service("db.service", "/usr/sbin/mysqld")
+	m.start("/usr/bin/backup all")
+	m.apply(appAndJobs)
+	m.Bus.Timeout = time.Minute
+	m.Disconnect()
+	m.pid1.Hang(true)
+	for _, most := range []time.Duration{20 * time.Second, 2 * time.Second} {
+		begun := time.Now()
+		if _, err := m.full(); err == nil || !strings.Contains(err.Error(), "could not be asked") {
+			t.Errorf("a look while systemd hangs: %v", err)
+		}
+		if took := time.Since(begun); took > most {
+			t.Errorf("a look took %s, want at most %s", took, most)
+		}
+	}
+	m.pid1.Hang(false)
+	if _, err := m.full(); err != nil { // it was told apart from the time before
+		t.Errorf("a look after that: %v", err)
+	}
+	m.pid1.Intercept(func(systemdfake.Call) error { time.Sleep(20 * time.Millisecond); return nil })
+	if _, err := m.full(); err != nil {
+		t.Errorf("a look when systemd takes its time: %v", err)
+	}
+}
+
 // A systemd that does not answer holds up who asks it until that one's context ends, and nobody else.
 func TestBusThatHangs(t *testing.T) {
 	m := newMachine(t, "252.39")

@@ -50,6 +50,8 @@ func (c *Reconciler) SplitByDemand(ctx context.Context, now time.Time) (int, err
 // shift looks again at what the limits are, under the lock, and writes the new parts.
 func (c *Reconciler) shift(ctx context.Context, last *transaction.View, use map[cgroup.Dir]map[string]plan.IOUse) (int,
 	error) {
+	ctx, heard := c.memory.patient(ctx)
+	defer heard()
 	lock, err := c.LockWithin(ctx, 0, "look", "agent")
 	if err != nil {
 		return 0, err

@@ -20,6 +20,7 @@ import (
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
+	"bulkhead/internal/systemd"
 	"bulkhead/internal/transaction"
 )
 
@@ -50,6 +51,8 @@ type LookResult struct {
 // when there is nothing to do: no knob is read while every member is where it belongs, until a full
 // look. Nothing is applied, or everything was released: nothing is done.
 func (c *Reconciler) Look(ctx context.Context, o LookOptions) (LookResult, error) {
+	ctx, heard := c.memory.patient(ctx)
+	defer heard()
 	o.Full = c.disksChanged(time.Now()) || o.Full
 	o.Full = c.linksChanged(time.Now()) || o.Full
 	if o.Full {
@@ -91,6 +94,21 @@ func (c *Reconciler) Look(ctx context.Context, o LookOptions) (LookResult, error
 		done.Servers = append(done.Servers, v.Instances[i].Main.PID)
 	}
 	return done, err
+}
+
+// How long a look waits for the answers of systemd, together, and how long when it did not answer the last one. Who
+// changes something waits longer (systemd.Options): a look holds up those that come after it, and the next one asks
+// again. While it reloads its files systemd answers nobody, for a second or more on a large host.
+const answerTime, silentTime = 3 * time.Second, 100 * time.Millisecond
+
+// patient bounds how long what the agent does waits for the answers of systemd; heard keeps whether it answered.
+func (m *memory) patient(ctx context.Context) (bound context.Context, heard func()) {
+	wait := answerTime
+	if m.silent {
+		wait = silentTime
+	}
+	bound, silent := systemd.WithPatience(ctx, wait)
+	return bound, func() { m.silent = silent() }
 }
 
 // lookAt looks at members, or at every limit too, and puts right what differs. The view is nil when nothing was looked

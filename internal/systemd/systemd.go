@@ -9,6 +9,7 @@ package systemd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -78,7 +79,9 @@ func Running(root string) bool {
 }
 
 // Connect connects to systemd and asks for its version.
-func Connect(ctx context.Context, o Options) (*Manager, error) {
+func Connect(ctx context.Context, o Options) (m *Manager, err error) {
+	ctx, answered := asking(ctx)
+	defer func() { err = answered(err) }()
 	if o.Timeout == 0 {
 		o.Timeout = 25 * time.Second
 	}
@@ -89,7 +92,7 @@ func Connect(ctx context.Context, o Options) (*Manager, error) {
 		return nil, &Error{Op: "connect to systemd", Kind: ErrNotRunning,
 			Cause: fmt.Errorf("%q is not there", filepath.Join("/", o.Root, bootedDir)), Hint: hints[ErrNotRunning]}
 	}
-	m := &Manager{Files: Files{o.Root}, options: o}
+	m = &Manager{Files: Files{o.Root}, options: o}
 	l, err := m.connected(ctx)
 	if err != nil {
 		return nil, err
@@ -117,6 +120,45 @@ func (m *Manager) Ping(ctx context.Context) error {
 		var text string
 		return managerProperty(ctx, l.calls, "Version", &text)
 	})
+}
+
+type patienceKey struct{}
+
+// patience is how long questions wait for answers, together.
+type patience struct {
+	mu     sync.Mutex
+	left   time.Duration
+	silent bool // a question got no answer
+}
+
+// WithPatience bounds how long questions with the context wait for their answers, together: for a caller with other
+// work, who can ask again later. Changes take their time all the same. Silent says whether a question got no answer.
+func WithPatience(ctx context.Context, wait time.Duration) (bound context.Context, silent func() bool) {
+	p := &patience{left: wait}
+	return context.WithValue(ctx, patienceKey{}, p), func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.silent
+	}
+}
+
+// asking gives the context of a question, or of a connection. Whoever gets it says at the end how that went.
+func asking(ctx context.Context) (bound context.Context, answered func(error) error) {
+	p, bounded := ctx.Value(patienceKey{}).(*patience)
+	if !bounded {
+		return ctx, func(err error) error { return err }
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	begun := time.Now()
+	bound, cancel := context.WithTimeout(ctx, p.left)
+	return bound, func(err error) error {
+		cancel()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.left, p.silent = max(p.left-time.Since(begun), 0), p.silent || errors.Is(err, ErrNoAnswer)
+		return err
+	}
 }
 
 // Close ends the connection; what still waits fails with ErrGone.
@@ -235,9 +277,10 @@ func managerProperty(ctx context.Context, conn *dbus.Conn, name string, value an
 	return v.Store(value)
 }
 
-// call does one call on a live link, in the time allowed.
+// call asks one question over a live link, in the time allowed.
 func (m *Manager) call(ctx context.Context, op, unit string, f func(context.Context, *link) error) error {
-	return m.callFor(ctx, m.options.Timeout, op, unit, f)
+	ctx, answered := asking(ctx)
+	return answered(m.callFor(ctx, m.options.Timeout, op, unit, f))
 }
 
 func (m *Manager) callFor(ctx context.Context, limit time.Duration, op, unit string,
@@ -251,10 +294,10 @@ func (m *Manager) callFor(ctx context.Context, limit time.Duration, op, unit str
 	return failed(op, unit, f(ctx, l))
 }
 
-// checked is call for a unit's name that was checked first.
+// checked is a call for a unit's name that was checked first.
 func (m *Manager) checked(ctx context.Context, op, unit string, f func(context.Context, *link) error) error {
 	if err := unitname.CheckName(unit); err != nil {
 		return &Error{Op: op, Unit: unit, Kind: ErrInvalid, Cause: err}
 	}
-	return m.call(ctx, op, unit, f)
+	return m.callFor(ctx, m.options.Timeout, op, unit, f)
 }

@@ -128,7 +128,8 @@ func plain(value any) any {
 // says so.
 func (m *Manager) Unit(ctx context.Context, name string) (*Unit, error) {
 	var p map[string]any
-	err := m.checked(ctx, "look up", name, func(ctx context.Context, l *link) error {
+	ctx, answered := asking(ctx)
+	err := answered(m.checked(ctx, "look up", name, func(ctx context.Context, l *link) error {
 		var all map[string]dbus.Variant
 		// The interface "" is every one of the object's, those of its type included.
 		err := l.calls.Object(busName, dbus.ObjectPath(unitname.ObjectPath(name))).
@@ -138,7 +139,7 @@ func (m *Manager) Unit(ctx context.Context, name string) (*Unit, error) {
 			p[key] = plain(v.Value())
 		}
 		return err
-	})
+	}))
 	if err != nil {
 		return nil, err
 	}
