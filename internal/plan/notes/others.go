@@ -77,12 +77,15 @@ func groupNamed(p *Writer, path string) *classify.Group {
 func noteWeighedDown(p *Writer) {
 	for _, dir := range p.d.Layout.Dirs() {
 		g, governed := p.d.Layout.Governed[dir]
+		if !governed {
+			continue
+		}
 		slice, _, _ := strings.Cut(strings.TrimPrefix(dir.Path, "/"), "/")
 		of := groupNamed(p, g.Group)
 		weighed := slices.ContainsFunc(p.in.Classified.Groups, func(o classify.Group) bool {
 			return classify.IsOthers(o.Path) && o.Slice == slice
 		})
-		if governed && weighed && of != nil && of.Role == policy.RoleDatabase {
+		if weighed && of != nil && of.Role == policy.RoleDatabase {
 			p.out.Note(g.Group, policy.KeyCPUWeight, "%s runs in %s, which host.others weighs, "+
 				"and is weighed down with it: `adopt: next-start` and a restart bring it out", g.Unit, slice)
 		}
