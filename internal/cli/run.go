@@ -86,7 +86,7 @@ func (r *run) again(group string, argv []string) []string {
 // become enters the group, takes on the identity and replaces this process by the command.
 func (r *run) become(ctx context.Context, group string, argv []string) error {
 	if euid() != 0 && (r.user != "" || r.unixGroup != "") {
-		return needRoot("run --user and --unix-group")
+		return r.notEntered(needRoot("run --user and --unix-group"))
 	}
 	id, err := command.As(r.user, r.unixGroup)
 	if err != nil {

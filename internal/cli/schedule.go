@@ -10,19 +10,18 @@ import (
 )
 
 func scheduleCmd(s *session) *cobra.Command {
-	c := &cobra.Command{Use: "schedule",
+	list := func(*cobra.Command, []string) error {
+		p, err := s.parsed()
+		if err != nil {
+			return err
+		}
+		all := render.SchedulesView(p, time.Now())
+		return s.print(all, func() { render.Schedules(s.out, s.policy, p, all) })
+	}
+	c := &cobra.Command{Use: "schedule", Args: usage.KnownVerb, RunE: list,
 		Short: "the windows of the policy: what is open, what comes next, what would switch"}
 	c.AddCommand(&cobra.Command{
-		Use:   "list",
-		Short: "each schedule, whether it is open, and when it switches next",
-		RunE: func(*cobra.Command, []string) error {
-			p, err := s.parsed()
-			if err != nil {
-				return err
-			}
-			all := render.SchedulesView(p, time.Now())
-			return s.print(all, func() { render.Schedules(s.out, s.policy, p, all) })
-		},
+		Use: "list", RunE: list, Short: "each schedule, whether it is open, and when it switches next",
 	}, simulateCmd(s))
 	return c
 }

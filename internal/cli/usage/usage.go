@@ -76,7 +76,7 @@ func Wrap(c *cobra.Command) {
 	check := c.Args
 	switch {
 	case c.HasSubCommands() && check == nil: // one that says itself what it takes does something by itself, too
-		check = knownVerb
+		check = KnownVerb
 		c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	case check == nil:
 		check = NoArguments
@@ -89,7 +89,8 @@ func Wrap(c *cobra.Command) {
 	}
 }
 
-func knownVerb(c *cobra.Command, args []string) error {
+// KnownVerb refuses an argument, as the name of a verb that is not there.
+func KnownVerb(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
