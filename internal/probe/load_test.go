@@ -132,7 +132,7 @@ func TestTraffic(t *testing.T) {
 	l := start(t)
 	for _, send := range []bool{true, false} {
 		a := do(t, l, Order{Traffic: &Traffic{Peer: listener.Addr().String(), Send: send, Most: 1 << 30,
-			Warm: 50 * time.Millisecond, Span: 200 * time.Millisecond}})
+			Warm: 50 * time.Millisecond, Span: 800 * time.Millisecond}})
 		if a.Bytes < 1<<20 || a.Took < 100*time.Millisecond || !strings.HasPrefix(a.Local, "127.0.0.1:") {
 			t.Errorf("sending is %t: %+v", send, a)
 		}
