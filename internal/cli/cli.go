@@ -168,7 +168,7 @@ Start here:
 	flags.Var((*usage.PathFlag)(&s.state), "state", "the state `directory`")
 	flags.Var((*usage.PathFlag)(&s.socket), "socket", "the agent's `socket`")
 	flags.BoolVar(&s.json, "json", false, "print JSON")
-	addGroup(root, groupLook, "Look:", discoverCmd(s), checkCmd(s), planCmd(s), statusCmd(s), explainCmd(s),
+	addGroup(root, groupLook, "Look:", discoverCmd(s), adviseCmd(s), checkCmd(s), planCmd(s), statusCmd(s), explainCmd(s),
 		verifyCmd(s), notesCmd(s), historyCmd(s), scheduleCmd(s))
 	addGroup(root, groupChange, "Change:", applyCmd(s), setCmd(s), unsetCmd(s), runCmd(s), moveCmd(s), freezeCmd(s),
 		thawCmd(s), confirmCmd(s))

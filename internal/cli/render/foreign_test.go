@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/advise"
 	"bulkhead/internal/api"
 	"bulkhead/internal/convert"
 	"bulkhead/internal/inspect"
@@ -78,6 +79,7 @@ func TestForeignText(t *testing.T) {
 			"probe":    func(w io.Writer) { Probed(w, filled[[]verify.Result](on)) },
 			"measured": func(w io.Writer) { ProbePlan(w, filled[verify.Plan](on), on) },
 			"import":   func(w io.Writer) { Remarks(w, "left", filled[[]convert.Remark](on)) },
+			"advice":   func(w io.Writer) { Advice(w, ptrTo(filled[advise.Report](on)), true) },
 			"error":    func(w io.Writer) { Error(w, &api.Error{Err: errText(evil)}) },
 			"log": func(w io.Writer) {
 				slog.New(slog.NewTextHandler(Printable(w, 0), nil)).Warn(evil, "process", evil)
