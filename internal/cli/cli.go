@@ -23,6 +23,7 @@ import (
 	"bulkhead/internal/agent"
 	"bulkhead/internal/api"
 	"bulkhead/internal/apply"
+	"bulkhead/internal/cli/advice"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/plan"
@@ -137,12 +138,7 @@ func (o *output) report(err error) int {
 }
 
 // The headings under which the verbs are listed.
-const (
-	groupLook   = "look"
-	groupChange = "change"
-	groupBack   = "back"
-	groupOther  = "other"
-)
+const groupLook, groupChange, groupBack, groupOther = "look", "change", "back", "other"
 
 // root builds the command tree.
 func rootCmd(s *session) *cobra.Command {
@@ -168,8 +164,9 @@ Start here:
 	flags.Var((*usage.PathFlag)(&s.state), "state", "the state `directory`")
 	flags.Var((*usage.PathFlag)(&s.socket), "socket", "the agent's `socket`")
 	flags.BoolVar(&s.json, "json", false, "print JSON")
-	addGroup(root, groupLook, "Look:", discoverCmd(s), checkCmd(s), planCmd(s), statusCmd(s), explainCmd(s),
-		verifyCmd(s), notesCmd(s), historyCmd(s), scheduleCmd(s))
+	addGroup(root, groupLook, "Look:", discoverCmd(s),
+		advice.Command(advice.CommandLine{Look: s.look, Print: s.print, Out: func() io.Writer { return s.out }}),
+		checkCmd(s), planCmd(s), statusCmd(s), explainCmd(s), verifyCmd(s), notesCmd(s), historyCmd(s), scheduleCmd(s))
 	addGroup(root, groupChange, "Change:", applyCmd(s), setCmd(s), unsetCmd(s), runCmd(s), moveCmd(s), freezeCmd(s),
 		thawCmd(s), confirmCmd(s))
 	addGroup(root, groupBack, "Back:", rollbackCmd(s), releaseCmd(s))

@@ -3,6 +3,7 @@ package options
 import (
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"bulkhead/internal/linux/procfs"
@@ -28,14 +29,15 @@ var mysqlIncluded = []string{"50-server.cnf", "60-galera.cnf", "mariadb-server.c
 type mysqlConfig struct {
 	Path     string            // the first file that was there, "" if none
 	values   map[string]string // names with "_"
+	from     map[string]string // "FILE:LINE" of each value
 	Includes []string          // files and directories that were included
 }
 
 // readMySQLConfig reads the option files that a server with these arguments reads. read returns nil for
-// a file that is not there.
-func readMySQLConfig(read func(string) []byte, args map[string]string) mysqlConfig {
-	r := mysqlConfigReader{read: read, suffix: args["defaults_group_suffix"]}
-	r.config.values = make(map[string]string)
+// a file that is not there; list returns the names in a directory, and nil list has mysqlIncluded tried.
+func readMySQLConfig(read func(string) []byte, list func(string) []string, args map[string]string) mysqlConfig {
+	r := mysqlConfigReader{read: read, list: list, suffix: args["defaults_group_suffix"]}
+	r.config.values, r.config.from = make(map[string]string), make(map[string]string)
 	if _, none := args["no_defaults"]; none {
 		return r.config
 	}
@@ -55,6 +57,7 @@ func readMySQLConfig(read func(string) []byte, args map[string]string) mysqlConf
 
 type mysqlConfigReader struct {
 	read   func(string) []byte
+	list   func(string) []string
 	suffix string // of --defaults-group-suffix: [mysqld@1] is read beside [mysqld]
 	opened int
 	config mysqlConfig
@@ -70,8 +73,10 @@ func (r *mysqlConfigReader) file(name string, depth int) (found bool) {
 		return false
 	}
 	ours := false // inside a section that the server reads
+	number := 0
 	for line := range strings.Lines(string(data)) {
 		line = strings.TrimSpace(line)
+		number++
 		switch {
 		case line == "" || line[0] == '#' || line[0] == ';':
 		case line[0] == '!':
@@ -81,7 +86,8 @@ func (r *mysqlConfigReader) file(name string, depth int) (found bool) {
 			ours = r.serverSection(strings.TrimSpace(section))
 		case ours:
 			key, value, _ := strings.Cut(line, "=")
-			r.config.values[mysqlOption(strings.TrimSpace(key))] = mysqlValue(value)
+			option := mysqlOption(strings.TrimSpace(key))
+			r.config.values[option], r.config.from[option] = mysqlValue(value), name+":"+strconv.Itoa(number)
 		}
 	}
 	return true
@@ -96,7 +102,12 @@ func (r *mysqlConfigReader) include(line, dir string, depth int) {
 		r.file(name, depth+1)
 	case "!includedir":
 		r.config.Includes = append(r.config.Includes, name)
-		for _, base := range mysqlIncluded {
+		names := mysqlIncluded
+		if r.list != nil {
+			names = slices.DeleteFunc(r.list(name), func(n string) bool { return path.Ext(n) != ".cnf" })
+			slices.Sort(names)
+		}
+		for _, base := range names {
 			r.file(path.Join(name, base), depth+1)
 		}
 	}
@@ -128,7 +139,24 @@ type MySQLOptions struct {
 // MySQL returns the options of a MySQL or MariaDB server: of its command line and of the files that it names.
 func (s Reader) MySQL(p *procfs.Process) MySQLOptions {
 	args := MySQLArgs(p.Args)
-	return MySQLOptions{args, readMySQLConfig(func(name string) []byte { return s.File(p.PID, name) }, args)}
+	read := func(name string) []byte { return s.File(p.PID, name) }
+	return MySQLOptions{args, readMySQLConfig(read, nil, args)}
+}
+
+// MySQLWith is MySQL with the directories that option files include listed, where the names that packages give are not
+// enough.
+func (s Reader) MySQLWith(p *procfs.Process, list func(dir string) []string) MySQLOptions {
+	args := MySQLArgs(p.Args)
+	read := func(name string) []byte { return s.File(p.PID, name) }
+	return MySQLOptions{args, readMySQLConfig(read, list, args)}
+}
+
+// From is where an option is set: "the command line", "/etc/my.cnf:12"; "" when it is not set.
+func (o MySQLOptions) From(name string) string {
+	if _, ok := o.Args[name]; ok {
+		return "the command line"
+	}
+	return o.Files.from[name]
 }
 
 // Value returns an option, "" when it is not set.

@@ -73,7 +73,7 @@ func TestReadMySQLConfig(t *testing.T) {
 		{"loop", "--defaults-file=/loop.cnf", "/loop.cnf", map[string]string{"port": "5"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got := readMySQLConfig(read, MySQLArgs(strings.Fields("mysqld "+test.args)))
+			got := readMySQLConfig(read, nil, MySQLArgs(strings.Fields("mysqld "+test.args)))
 			if test.name == "one file" {
 				delete(test.want, "broken line without section end") // stands in [mysqld@b]
 			}
@@ -141,7 +141,7 @@ func FuzzReadMySQLConfig(f *testing.F) {
 	f.Add("!includedir /x\n[\n]\n='\"\n", "")
 	f.Fuzz(func(t *testing.T, text, suffix string) {
 		opened := 0
-		config := readMySQLConfig(func(string) []byte { opened++; return []byte(text) },
+		config := readMySQLConfig(func(string) []byte { opened++; return []byte(text) }, nil,
 			map[string]string{"defaults_file": "/f", "defaults_group_suffix": suffix})
 		if opened > maxMySQLFiles {
 			t.Errorf("read %d files", opened)

@@ -1,0 +1,140 @@
+package rule
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+
+	"bulkhead/internal/advise/fact"
+)
+
+// maxCost bounds what one expression may take, in CEL's units: about one for each operation.
+const maxCost = 100_000
+
+// Expression is a condition over facts.
+type Expression struct {
+	Text    string
+	Reads   []string // the facts that it names, sorted
+	program cel.Program
+}
+
+// environment declares the facts, and since(version, "7.0").
+var environment = sync.OnceValues(func() (*cel.Env, error) {
+	kinds := map[fact.Type]*cel.Type{fact.Number: cel.IntType, fact.Text: cel.StringType, fact.Flag: cel.BoolType,
+		fact.List: cel.ListType(cel.StringType)}
+	options := []cel.EnvOption{cel.Function("since", cel.Overload("since_string_string",
+		[]*cel.Type{cel.StringType, cel.StringType}, cel.BoolType,
+		cel.BinaryBinding(func(have, want ref.Val) ref.Val {
+			return types.Bool(Since(string(have.(types.String)), string(want.(types.String))))
+		})))}
+	for _, r := range fact.Table {
+		options = append(options, cel.Variable(r.Name, kinds[r.Type]))
+	}
+	return cel.NewEnv(options...)
+})
+
+// compile reads an expression that says yes or no. The error names what is wrong, with the place in the expression.
+func compile(text string) (*Expression, error) {
+	env, err := environment()
+	if err != nil {
+		return nil, err
+	}
+	ast, issues := env.Compile(text)
+	if issues.Err() != nil {
+		return nil, issues.Err()
+	}
+	if ast.OutputType() != cel.BoolType {
+		return nil, fmt.Errorf("it gives a %s, not yes or no", cel.FormatCELType(ast.OutputType()))
+	}
+	e := &Expression{Text: text}
+	for _, r := range ast.NativeRep().ReferenceMap() {
+		if r.Name != "" {
+			e.Reads = append(e.Reads, r.Name)
+		}
+	}
+	slices.Sort(e.Reads)
+	e.Reads = slices.Compact(e.Reads)
+	e.program, err = env.Program(ast, cel.EvalOptions(cel.OptPartialEval), cel.CostLimit(maxCost))
+	return e, err
+}
+
+// UndecidedError says which facts are missing for an expression.
+type UndecidedError struct{ Facts []string }
+
+func (e *UndecidedError) Error() string { return "unknown: " + strings.Join(e.Facts, ", ") }
+
+// Holds evaluates the expression. Where facts are unknown and the others do not decide it, the error is an
+// *UndecidedError.
+func (e *Expression) Holds(values fact.Values) (bool, error) {
+	known := map[string]any{}
+	var unknown []*cel.AttributePatternType
+	for _, name := range e.Reads {
+		if v := values.Get(name); v.Unknown == "" {
+			known[name] = v.Is
+		} else {
+			unknown = append(unknown, cel.AttributePattern(name))
+		}
+	}
+	vars, err := cel.PartialVars(known, unknown...)
+	if err != nil {
+		return false, fmt.Errorf("evaluate %q: %w", e.Text, err)
+	}
+	out, _, err := e.program.Eval(vars)
+	if err != nil {
+		return false, fmt.Errorf("evaluate %q: %w", e.Text, err)
+	}
+	if u, is := out.(*types.Unknown); is {
+		missing := &UndecidedError{}
+		for _, id := range u.IDs() {
+			trails, _ := u.GetAttributeTrails(id)
+			for _, t := range trails {
+				missing.Facts = append(missing.Facts, t.Variable())
+			}
+		}
+		slices.Sort(missing.Facts)
+		missing.Facts = slices.Compact(missing.Facts)
+		return false, missing
+	}
+	is, ok := out.Value().(bool)
+	if !ok {
+		return false, errors.New("evaluate " + strconv.Quote(e.Text) + ": neither yes nor no")
+	}
+	return is, nil
+}
+
+// Since says whether a version is at least another, by their leading numbers: "7.0.1-rc2" is since "7.0".
+func Since(have, want string) bool {
+	h, w := numbers(have), numbers(want)
+	for i, n := range w {
+		switch {
+		case i >= len(h):
+			return n == 0
+		case h[i] != n:
+			return h[i] > n
+		}
+	}
+	return true
+}
+
+func numbers(version string) []int {
+	var all []int
+	for part := range strings.SplitSeq(version, ".") {
+		digits := part[:len(part)-len(strings.TrimLeft(part, "0123456789"))]
+		n, err := strconv.Atoi(digits)
+		if err != nil {
+			break
+		}
+		all = append(all, n)
+		if digits != part {
+			break
+		}
+	}
+	return all
+}

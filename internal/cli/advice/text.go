@@ -1,0 +1,239 @@
+package advice
+
+import (
+	"io"
+	"strings"
+
+	"bulkhead/internal/advise"
+	"bulkhead/internal/advise/fact"
+	"bulkhead/internal/advise/rule"
+	"bulkhead/internal/cli/render"
+)
+
+// listOr writes names with commas, or a word where there are none.
+func listOr(names []string, none string) string {
+	if len(names) == 0 {
+		return none
+	}
+	return strings.Join(names, ", ")
+}
+
+// printReport prints findings, what could not be decided, and with quiet what is kept.
+func printReport(out io.Writer, r *advise.Report, quiet bool) {
+	for _, f := range r.Findings {
+		render.Printf(out, "%s  %s  %s\n", strings.ToUpper(f.Severity), f.Rule, f.Title)
+		if len(f.On) > 0 {
+			render.Printf(out, "  on      %s\n", strings.Join(f.On, ", "))
+		}
+		render.Printf(out, "  means   %s\n", f.Means)
+		evidence(out, "  read    ", f.Evidence)
+		render.Printf(out, "  change  %s\n", changeOf(f.Change))
+		if f.Change.Cost != "" {
+			render.Printf(out, "  cost    %s\n", f.Change.Cost)
+		}
+		for _, l := range f.Losers {
+			render.Printf(out, "  loses   %s, which wants %s\n", l.Instance, l.Wants)
+		}
+		render.Println(out)
+	}
+	if len(r.Undecided) > 0 {
+		render.Println(out, "NOT DECIDED, because a fact is missing")
+		for _, u := range r.Undecided {
+			for _, m := range u.Missing {
+				render.Printf(out, "  %s  %s%s: %s\n", u.Rule, onWhat(u.On), m.Fact, m.Reason)
+			}
+		}
+		render.Println(out)
+	}
+	for _, s := range r.Silenced {
+		render.Printf(out, "silenced until %s: %s %s: %s\n", s.Until, s.Rule, listOr(s.On, "the host"), s.Reason)
+	}
+	if quiet {
+		render.Println(out, "KEPT")
+		for _, p := range r.Passed {
+			render.Printf(out, "  %s  not so: %s\n", p.Rule, p.Title)
+			evidence(out, "          ", p.Evidence)
+		}
+		render.Println(out)
+	}
+	render.Printf(out, "%s; %d rules kept, %d not decided, %d for what is not on this host\n",
+		render.Count(len(r.Findings), "finding", "findings"), len(r.Passed), len(r.Undecided), r.Apart)
+	if len(r.Findings) > 0 {
+		render.Println(out, "`bulkhead advise show RULE` says why, and when the advice is wrong")
+	}
+}
+
+func onWhat(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return strings.Join(names, ", ") + ": "
+}
+
+func evidence(out io.Writer, lead string, list []advise.Evidence) {
+	for _, e := range list {
+		render.Printf(out, "%s%s = %s (%s)\n", lead, e.Fact, e.Value, e.From)
+	}
+}
+
+// changeOf says a change in one line.
+func changeOf(c advise.Change) string {
+	value := func(text string) string {
+		if c.Value == "" {
+			return text
+		}
+		return text + " = " + c.Value
+	}
+	switch c.Class {
+	case rule.ClassSysctl:
+		return value("sysctl " + c.Key)
+	case rule.ClassQueue:
+		return value("queue/" + c.Key + " of the disk")
+	case rule.ClassCmdline:
+		if c.Value == "" {
+			return "take " + c.Key + "= off the kernel command line"
+		}
+		return "add " + c.Value + " to the kernel command line"
+	case rule.ClassMount:
+		if c.Value == "" {
+			return "in /etc/fstab: " + c.Key
+		}
+		return "option of the mount: " + c.Key
+	case rule.ClassUnit:
+		return value(c.Key + "= of the unit that runs it")
+	case rule.ClassEngine:
+		return value("setting of the engine " + c.Key)
+	case rule.ClassAdvice:
+		return "none that a program should make"
+	}
+	return value(c.Key)
+}
+
+// ruleLine is a rule in JSON, in a list.
+type ruleLine struct {
+	ID       string `json:"id"`
+	Area     string `json:"area"`
+	Severity string `json:"severity"`
+	Scope    string `json:"scope"`
+	Title    string `json:"title"`
+}
+
+// listed is the list of rules for JSON.
+func listed(s *rule.Set) any {
+	list := []ruleLine{}
+	for _, r := range s.Rules {
+		list = append(list, lineOf(r))
+	}
+	return list
+}
+
+func lineOf(r *rule.Rule) ruleLine {
+	return ruleLine{r.ID, r.Area, r.Severity, string(r.Scope), r.Title}
+}
+
+// printRules lists rules.
+func printRules(out io.Writer, s *rule.Set) {
+	table := [][]string{{"RULE", "AREA", "SEVERITY", "FOUND WHEN"}}
+	for _, r := range s.Rules {
+		table = append(table, []string{r.ID, r.Area, r.Severity, r.Title})
+	}
+	render.Table(out, table)
+	render.Println(out, "`bulkhead advise show RULE` says what one reads and wants, why, and when it is wrong")
+}
+
+// ruleJSON is a rule in JSON.
+type ruleJSON struct {
+	ruleLine
+	Engines []string     `json:"engines"`
+	When    string       `json:"when,omitempty"`
+	OK      string       `json:"ok,omitempty"`
+	Wanted  []wantedJSON `json:"wanted"`
+	Reads   []factJSON   `json:"reads"`
+	Class   string       `json:"class"`
+	Key     string       `json:"key"`
+	Value   string       `json:"value,omitempty"`
+	Means   string       `json:"means"`
+	Why     string       `json:"why"`
+	Wrong   []string     `json:"wrong"`
+	Cost    string       `json:"cost,omitempty"`
+	Source  string       `json:"source"`
+	Checked string       `json:"checked"`
+}
+
+type wantedJSON struct {
+	Engine string `json:"engine"`
+	From   string `json:"from,omitempty"`
+	Below  string `json:"below,omitempty"`
+	OK     string `json:"ok"`
+	Value  string `json:"value"`
+}
+
+type factJSON struct {
+	Fact   string `json:"fact"`
+	Doc    string `json:"doc"`
+	Source string `json:"source"`
+}
+
+// described is a rule for JSON.
+func described(r *rule.Rule) ruleJSON {
+	v := ruleJSON{ruleLine: lineOf(r), Engines: render.OrEmpty(r.Engines), Wanted: []wantedJSON{}, Reads: []factJSON{},
+		Class: r.Change.Class, Key: r.Change.Key, Value: r.Want, Means: r.Means, Why: r.Why,
+		Wrong: render.OrEmpty(r.Wrong),
+		Cost:  r.Cost, Source: r.Source, Checked: r.Checked}
+	if r.When != nil {
+		v.When = r.When.Text
+	}
+	if r.OK != nil {
+		v.OK = r.OK.Text
+	}
+	for _, w := range r.Wanted {
+		v.Wanted = append(v.Wanted, wantedJSON{w.Engine, w.From, w.Below, w.OK.Text, w.Value})
+	}
+	for _, name := range r.Reads() {
+		row, _ := fact.Find(name)
+		v.Reads = append(v.Reads, factJSON{name, row.Doc, row.Source})
+	}
+	return v
+}
+
+// printRule prints all of a rule.
+func printRule(out io.Writer, r *rule.Rule) {
+	v := described(r)
+	render.Printf(out, "%s  %s\n\n", v.ID, v.Title)
+	render.Printf(out, "severity  %s\n", v.Severity)
+	render.Printf(out, "asked of  %s\n", map[string]string{"host": "the host", "disk": "each disk",
+		"mount":    "each mount",
+		"instance": "each instance"}[v.Scope])
+	if len(v.Engines) > 0 {
+		render.Printf(out, "engines   %s\n", strings.Join(v.Engines, ", "))
+	}
+	if v.When != "" {
+		render.Printf(out, "applies   %s\n", v.When)
+	}
+	if v.OK != "" {
+		render.Printf(out, "kept      %s\n", v.OK)
+	}
+	for _, w := range v.Wanted {
+		name := w.Engine
+		if w.From != "" {
+			name += " from " + w.From
+		}
+		if w.Below != "" {
+			name += " below " + w.Below
+		}
+		render.Printf(out, "kept      %s: %s; else %s is wanted\n", name, w.OK, w.Value)
+	}
+	render.Println(out, "reads")
+	for _, f := range v.Reads {
+		render.Printf(out, "  %s: %s (%s)\n", f.Fact, f.Doc, f.Source)
+	}
+	render.Printf(out, "change    %s\n", changeOf(advise.Change{Class: v.Class, Key: v.Key, Value: v.Value}))
+	if v.Cost != "" {
+		render.Printf(out, "cost      %s\n", v.Cost)
+	}
+	render.Printf(out, "why       %s\n", v.Why)
+	for _, w := range v.Wrong {
+		render.Printf(out, "wrong if  %s\n", w)
+	}
+	render.Printf(out, "source    %s (read %s)\n", v.Source, v.Checked)
+}
