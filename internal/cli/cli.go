@@ -72,8 +72,9 @@ func onlyReads(args []string) bool {
 	for c.Parent().HasParent() {
 		c = c.Parent()
 	}
-	// verify's probes have loads to end.
-	return c.GroupID == groupLook && c.Name() != "verify" || c.Name() == "import" || c.Name() == "export"
+	// verify's probes have loads to end, and behind run --dry-run is its command's.
+	return slices.Contains(args, "--dry-run") && c.Name() != "run" ||
+		c.GroupID == groupLook && c.Name() != "verify" || c.Name() == "import" || c.Name() == "export"
 }
 
 // runVerb is Main with its surroundings given, for tests.

@@ -94,6 +94,7 @@ func TestOnlyReads(t *testing.T) {
 		"status --watch": true, "--state /x check": true, "discover disks": true, "explain 1": true, "history": true,
 		"apply": false, "import cgconfig x": true, "export slice": true,
 		"verify --probe": false, "release --all": false, "run a -- status": false, "agent": false,
+		"apply --dry-run": true, "set a:tasks=5 --dry-run": true, "run a -- apply --dry-run": false,
 	} {
 		if got := onlyReads(strings.Fields(line)); got != want {
 			t.Errorf("%s: %t", line, got)
