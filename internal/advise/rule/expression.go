@@ -55,7 +55,7 @@ func compile(text string) (*Expression, error) {
 	}
 	e := &Expression{Text: text}
 	for _, r := range ast.NativeRep().ReferenceMap() {
-		if r.Name != "" {
+		if _, isFact := fact.Find(r.Name); isFact { // others are variables of the expression's own
 			e.Reads = append(e.Reads, r.Name)
 		}
 	}

@@ -16,6 +16,9 @@ func TestLibraryReads(t *testing.T) {
 	used := map[string]bool{}
 	for _, r := range set.Rules {
 		for _, name := range r.Reads() {
+			if _, known := fact.Find(name); !known {
+				t.Errorf("%s is said to read %q, which is no fact", r.ID, name)
+			}
 			used[name] = true
 		}
 		for _, m := range Placeholder.FindAllStringSubmatch(r.Means, -1) {
