@@ -165,9 +165,8 @@ Start here:
 	flags.Var((*usage.PathFlag)(&s.state), "state", "the state `directory`")
 	flags.Var((*usage.PathFlag)(&s.socket), "socket", "the agent's `socket`")
 	flags.BoolVar(&s.json, "json", false, "print JSON")
-	addGroup(root, groupLook, "Look:", discoverCmd(s),
-		advice.Command(advice.CommandLine{Look: s.look, Print: s.print, Out: func() io.Writer { return s.out }}),
-		checkCmd(s), planCmd(s), statusCmd(s), explainCmd(s), verifyCmd(s), notesCmd(s), historyCmd(s), scheduleCmd(s))
+	addGroup(root, groupLook, "Look:", discoverCmd(s), advice.Command(s.out, s.look, s.print), checkCmd(s), planCmd(s),
+		statusCmd(s), explainCmd(s), verifyCmd(s), notesCmd(s), historyCmd(s), scheduleCmd(s))
 	addGroup(root, groupChange, "Change:", applyCmd(s), setCmd(s), unsetCmd(s), runCmd(s), moveCmd(s), freezeCmd(s),
 		thawCmd(s), confirmCmd(s))
 	addGroup(root, groupBack, "Back:", rollbackCmd(s), releaseCmd(s))

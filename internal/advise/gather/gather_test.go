@@ -116,9 +116,8 @@ func TestListedMount(t *testing.T) {
 
 func TestProcessFacts(t *testing.T) {
 	h := planted(t, map[string]string{
-		"proc/77/status": "Name:\tmysqld\nVmSwap:\t  2048 kB\nTHP_enabled:\t0\n",
-		"proc/77/limits": "Limit  Soft Limit  Hard Limit  Units\n" +
-			"Max open files            1024    524288   files\n",
+		"proc/77/status":        "Name:\tmysqld\nVmSwap:\t  2048 kB\nTHP_enabled:\t0\n",
+		"proc/77/limits":        "Limit  Soft Limit  Hard Limit\nMax open files            1024    524288   files\n",
 		"proc/77/oom_score_adj": "-600\n",
 	})
 	v := fact.Values{}

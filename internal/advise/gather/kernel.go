@@ -80,14 +80,6 @@ func kernelFacts(h *host.Host) fact.Values {
 	return values
 }
 
-func textOf(h *host.Host, file string) fact.Value {
-	text, err := h.Root.ReadText(file)
-	if err != nil {
-		return because(err)
-	}
-	return fact.Known(text, file)
-}
-
 // pair reads a file of two numbers.
 func pair(h *host.Host, file string) (low, high fact.Value) {
 	text, err := h.Root.ReadText(file)

@@ -39,8 +39,8 @@ func settingFacts(h *host.Host, inst engine.Instance, v fact.Values) {
 	case engine.PostgreSQL:
 		postgresFacts(h, reader, p, inst, v)
 	case engine.Redis:
-		v["instance.buffer"] = fact.Unknown(
-			"the title of the process hides its configuration; maxmemory has to be asked")
+		v["instance.buffer"] = fact.Unknown("the title of the process hides its configuration; " +
+			"maxmemory has to be asked")
 	}
 }
 
@@ -50,8 +50,7 @@ func mysqlFacts(h *host.Host, reader options.Reader, p *procfs.Process, inst eng
 	get := func(name, byDefault string) (options.Setting, error) {
 		switch {
 		case strings.Contains(persisted, strconv.Quote(name)):
-			return options.Setting{}, errors.New(
-				"mysqld-auto.cnf (SET PERSIST) sets it, and has to be asked of the server")
+			return options.Setting{}, errors.New("mysqld-auto.cnf (SET PERSIST) sets it; the server has to be asked")
 		case o.From(name) == "" && o.Files.Path == "" && !hasNoDefaults(o):
 			return options.Setting{}, errors.New("no option file could be read")
 		case o.From(name) == "":
@@ -100,20 +99,18 @@ func postgresFacts(h *host.Host, reader options.Reader, p *procfs.Process, inst 
 	}
 	const block = 8 << 10 // a number without a unit counts blocks
 	v["instance.buffer"] = settingSize(get, "shared_buffers", "128MB", block)
-	for name, fact1 := range map[string]string{
-		"fsync": "instance.fsync", "full_page_writes": "instance.full_page_writes",
-	} {
+	for _, name := range []string{"fsync", "full_page_writes"} {
 		s, err := get(name, "on")
-		v[fact1] = fact.Known(!isOff(s.Value), s.From)
+		v["instance."+name] = fact.Known(!isOff(s.Value), s.From)
 		if err != nil {
-			v[fact1] = fact.Unknown("%v", err)
+			v["instance."+name] = fact.Unknown("%v", err)
 		}
 	}
-	for name, fact1 := range map[string]string{"huge_pages": "instance.huge_pages", "io_method": "instance.io_method"} {
-		s, err := get(name, map[string]string{"huge_pages": "try", "io_method": "worker"}[name])
-		v[fact1] = fact.Known(strings.ToLower(s.Value), s.From)
+	for name, byDefault := range map[string]string{"huge_pages": "try", "io_method": "worker"} {
+		s, err := get(name, byDefault)
+		v["instance."+name] = fact.Known(strings.ToLower(s.Value), s.From)
 		if err != nil {
-			v[fact1] = fact.Unknown("%v", err)
+			v["instance."+name] = fact.Unknown("%v", err)
 		}
 	}
 }
@@ -146,4 +143,32 @@ func size(text string, plain int64) (int64, bool) {
 		return 0, false
 	}
 	return n * unit, true
+}
+
+// process is the main process of an instance.
+func process(h *host.Host, inst engine.Instance) (*procfs.Process, error) {
+	list, err := h.Proc.Processes(procfs.Options{PIDs: []int{inst.Main.PID}})
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 || list[0].ID != inst.Main {
+		return nil, procfs.ErrExited
+	}
+	return &list[0], nil
+}
+
+// lister lists directories as a process sees them.
+func lister(h *host.Host, pid int) func(dir string) []string {
+	return func(dir string) []string {
+		const most = 1000
+		entries, err := recognise.SourceOf(h).ReadRootDir(pid, dir, most)
+		if err != nil {
+			return nil
+		}
+		var names []string
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		return names
+	}
 }

@@ -3,7 +3,9 @@ package gather
 import (
 	"errors"
 	"io/fs"
+	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"bulkhead/internal/advise/fact"
@@ -11,6 +13,7 @@ import (
 	"bulkhead/internal/engine/datafiles"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/blockdev"
+	"bulkhead/internal/linux/mountinfo"
 )
 
 // users are the instances with files on a device, by the device's number and what the files are for.
@@ -138,8 +141,8 @@ func mountFacts(h *host.Host, d *disks.Disks) []fact.Object {
 				held = append(held, db.Instance.Name())
 			}
 		}
-		listed := l.Filesystem == blockdev.OnDevice || l.Filesystem == blockdev.OnNetwork ||
-			l.Filesystem == blockdev.OnPool
+		listed := slices.Contains([]blockdev.FilesystemKind{blockdev.OnDevice, blockdev.OnNetwork, blockdev.OnPool},
+			l.Filesystem)
 		if !listed && len(held) == 0 || m.Type == "squashfs" || slices.ContainsFunc(list, func(o fact.Object) bool {
 			return o.Name == m.Point
 		}) {
@@ -160,4 +163,28 @@ func mountFacts(h *host.Host, d *disks.Disks) []fact.Object {
 		list = append(list, fact.Object{Name: m.Point, Values: v})
 	}
 	return list
+}
+
+// listedMount is the line of fstab(5) for a mount point: its source, its options, and where it stands.
+func listedMount(table, point string) (source string, options []string, from string) {
+	number := 0
+	for line := range strings.Lines(table) {
+		number++
+		fields := strings.Fields(line)
+		if len(fields) < 4 || strings.HasPrefix(fields[0], "#") || mountinfo.Unescape(fields[1]) != point {
+			continue
+		}
+		return mountinfo.Unescape(fields[0]), strings.Split(fields[3], ","), "/etc/fstab:" + strconv.Itoa(number)
+	}
+	return "", []string{}, "/etc/fstab does not list it"
+}
+
+// readAhead is that of the device right below a filesystem: the one that the kernel reads ahead from.
+func readAhead(h *host.Host, l *blockdev.Layer) fact.Value {
+	for _, below := range l.Below {
+		if below.Device != nil && below.Role == "" {
+			return number(h, path.Join("/sys/dev/block", below.Device.Disk, "queue/read_ahead_kb"))
+		}
+	}
+	return fact.Unknown("no block device lies right below its file system")
 }

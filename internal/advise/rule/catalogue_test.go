@@ -45,7 +45,11 @@ func catalogue(set *Set) string {
 		for _, w := range r.Wrong {
 			fmt.Fprintf(&b, "- Wrong if: %s\n", w)
 		}
-		fmt.Fprintf(&b, "\nSource: %s (read %s)\n", r.Source, r.Checked)
+		read := " (read " + r.Checked + ")"
+		if r.Checked == "-" {
+			read = ""
+		}
+		fmt.Fprintf(&b, "\nSource: %s%s\n", r.Source, read)
 	}
 	b.WriteString("\n# Facts\n\n| fact | type | what | read from |\n| --- | --- | --- | --- |\n")
 	for _, f := range fact.Table {

@@ -170,7 +170,8 @@ func checkRule(i yamlform.Item, r *Rule) {
 		r.Scope = fact.Instance
 	}
 	for _, name := range r.Reads() {
-		if row, _ := fact.Find(name); row.Scope() != fact.Host && row.Scope() != r.Scope {
+		row, known := fact.Find(name)
+		if known && row.Scope() != fact.Host && row.Scope() != r.Scope {
 			i.Fail("a rule reads facts of the host and of its own scope", "%s is not a fact of scope %s", name, r.Scope)
 		}
 	}

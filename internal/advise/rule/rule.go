@@ -33,8 +33,8 @@ const (
 	ClassAdvice  = "advice"  // nothing that a program should do
 )
 
-var classes = []string{ClassSysctl, ClassQueue, ClassSysfs, ClassCmdline, ClassMount, ClassUnit,
-	ClassEngine, ClassAdvice}
+var classes = []string{ClassSysctl, ClassQueue, ClassSysfs, ClassCmdline, ClassMount, ClassUnit, ClassEngine,
+	ClassAdvice}
 
 // Rule is one rule.
 type Rule struct {
@@ -57,7 +57,7 @@ type Rule struct {
 	Wrong   []string // cases in which the advice is wrong
 	Cost    string   // what the change costs or risks
 	Source  string
-	Checked string // when the source was read: "2026-08"
+	Checked string // when the source was read: "2026-08"; "-" where none was
 	Pos     policy.Pos
 }
 

@@ -1,5 +1,5 @@
-// Package advice is the verb `advise`: what of a host does not suit the databases on it. It shares nothing, and is used
-// by one goroutine.
+// Package advice is the verb advise of the command line: what of the host does not suit its databases, and the rules by
+// which it is found.
 package advice
 
 import (
@@ -16,18 +16,15 @@ import (
 	"bulkhead/internal/transaction"
 )
 
-// adviceDir holds the rules of the site.
-var adviceDir = "/etc/bulkhead/advise.d"
+// siteRules holds the rules of the site.
+const siteRules = "/etc/bulkhead/advise.d"
 
-// CommandLine is what the verb needs of the program that it is a part of.
-type CommandLine struct {
-	Look  func() (*transaction.Controller, error) // the host, as it is; the verb closes it
-	Print func(answer any, text func()) error     // answer as JSON where that is asked for, else text
-	Out   func() io.Writer                        // for people
-}
+// answer prints a value as JSON, or text for people.
+type answer func(v any, text func()) error
 
-// Command is the verb.
-func Command(line CommandLine) *cobra.Command {
+// Command gives the verb. It writes to out, looks at the host through look, and answers with print.
+func Command(out io.Writer, look func() (*transaction.Controller, error), print func(v any, text func()) error,
+) *cobra.Command {
 	var o advise.Options
 	var quiet bool
 	c := &cobra.Command{
@@ -35,7 +32,7 @@ func Command(line CommandLine) *cobra.Command {
 		Short: "what of this host does not suit the databases on it, with evidence",
 		Long: "advise holds rules against this host and its databases. Each finding has what was read and where, " +
 			"what it means here, and what would put it right. It changes nothing. A rule that lacks a fact is " +
-			"undecided, and no finding. Rules of the site are read from " + adviceDir + ".",
+			"undecided, and no finding. Rules of the site are read from " + siteRules + ".",
 		Example: `  bulkhead advise                         what there is to put right, worst first
   bulkhead advise --severity high         of these the worst
   bulkhead advise --instance mysql3306    what concerns one instance
@@ -46,11 +43,11 @@ func Command(line CommandLine) *cobra.Command {
 			if o.Severity != "" && !slices.Contains(rule.Severities, o.Severity) {
 				return usage.Errorf(cmd, "%q is no severity: critical, high, medium, low and info are", o.Severity)
 			}
-			rules, err := rule.With(adviceDir)
+			rules, err := rule.With(siteRules)
 			if err != nil {
 				return err
 			}
-			c, err := line.Look()
+			c, err := look()
 			if err != nil {
 				return err
 			}
@@ -65,32 +62,32 @@ func Command(line CommandLine) *cobra.Command {
 			}
 			o.Today = time.Now().Format(time.DateOnly)
 			rep := advise.Run(rules, facts, o)
-			return line.Print(rep, func() { printReport(line.Out(), rep, quiet) })
+			return print(rep, func() { printReport(out, rep, quiet) })
 		},
 	}
 	c.Flags().StringVar(&o.Instance, "instance", "", "only what concerns this instance, by its name in `discover`")
 	c.Flags().StringVar(&o.Severity, "severity", "", "only from this on: critical, high, medium, low or info")
 	c.Flags().BoolVar(&quiet, "explain-quiet", false, "list the rules that are kept, too, with what was read")
-	c.AddCommand(listCommand(line), showCommand(line))
+	c.AddCommand(listCmd(out, print), showCmd(out, print))
 	return c
 }
 
-func listCommand(line CommandLine) *cobra.Command {
+func listCmd(out io.Writer, print answer) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "the rules, by name",
 		Args:  usage.NoArguments,
 		RunE: func(*cobra.Command, []string) error {
-			rules, err := rule.With(adviceDir)
+			rules, err := rule.With(siteRules)
 			if err != nil {
 				return err
 			}
-			return line.Print(listed(rules), func() { printRules(line.Out(), rules) })
+			return print(listOf(rules), func() { printRules(out, rules) })
 		},
 	}
 }
 
-func showCommand(line CommandLine) *cobra.Command {
+func showCmd(out io.Writer, print answer) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show RULE",
 		Short: "one rule: what it reads and wants, why, and when it is wrong",
@@ -101,7 +98,7 @@ func showCommand(line CommandLine) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			rules, err := rule.With(adviceDir)
+			rules, err := rule.With(siteRules)
 			if err != nil {
 				return err
 			}
@@ -109,7 +106,7 @@ func showCommand(line CommandLine) *cobra.Command {
 			if !known {
 				return usage.Errorf(cmd, "there is no rule %q; `bulkhead advise list` lists them", args[0])
 			}
-			return line.Print(described(r), func() { printRule(line.Out(), r) })
+			return print(ruleOf(r), func() { printRule(out, ruleOf(r)) })
 		},
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"bulkhead/internal/advise"
 	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
@@ -382,8 +381,7 @@ func TestJSONNames(t *testing.T) {
 	for _, v := range []any{
 		discoveryJSON{}, explanationJSON{}, CheckView{}, plan.Plan{}, api.Reply{}, api.Status{},
 		verify.Reading{},
-		journal.Entry{}, problemsJSON{}, advise.Report{}, ScenarioView{}, proof.Result{},
-		proof.Comparison{}, proof.Outcome{},
+		journal.Entry{}, problemsJSON{}, ScenarioView{}, proof.Result{}, proof.Comparison{}, proof.Outcome{},
 	} {
 		walk(reflect.TypeOf(v).String(), reflect.TypeOf(v))
 	}

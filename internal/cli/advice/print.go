@@ -118,8 +118,8 @@ type ruleLine struct {
 	Title    string `json:"title"`
 }
 
-// listed is the list of rules for JSON.
-func listed(s *rule.Set) any {
+// listOf is the list of rules for JSON.
+func listOf(s *rule.Set) []ruleLine {
 	list := []ruleLine{}
 	for _, r := range s.Rules {
 		list = append(list, lineOf(r))
@@ -133,11 +133,12 @@ func lineOf(r *rule.Rule) ruleLine {
 
 // printRules lists rules.
 func printRules(out io.Writer, s *rule.Set) {
-	table := [][]string{{"RULE", "AREA", "SEVERITY", "FOUND WHEN"}}
+	const line = "%-8s %-11s %-8s  %s\n"
+	render.Printf(out, line, "RULE", "AREA", "SEVERITY", "FOUND WHEN")
 	for _, r := range s.Rules {
-		table = append(table, []string{r.ID, r.Area, r.Severity, r.Title})
+		render.Printf(out, line, r.ID, r.Area, r.Severity, r.Title)
 	}
-	render.Table(out, table)
+	render.Println(out)
 	render.Println(out, "`bulkhead advise show RULE` says what one reads and wants, why, and when it is wrong")
 }
 
@@ -174,8 +175,8 @@ type factJSON struct {
 	Source string `json:"source"`
 }
 
-// described is a rule for JSON.
-func described(r *rule.Rule) ruleJSON {
+// ruleOf is a rule for JSON.
+func ruleOf(r *rule.Rule) ruleJSON {
 	v := ruleJSON{ruleLine: lineOf(r), Engines: render.OrEmpty(r.Engines), Wanted: []wantedJSON{}, Reads: []factJSON{},
 		Class: r.Change.Class, Key: r.Change.Key, Value: r.Want, Means: r.Means, Why: r.Why,
 		Wrong: render.OrEmpty(r.Wrong),
@@ -197,8 +198,7 @@ func described(r *rule.Rule) ruleJSON {
 }
 
 // printRule prints all of a rule.
-func printRule(out io.Writer, r *rule.Rule) {
-	v := described(r)
+func printRule(out io.Writer, v ruleJSON) {
 	render.Printf(out, "%s  %s\n\n", v.ID, v.Title)
 	render.Printf(out, "severity  %s\n", v.Severity)
 	render.Printf(out, "asked of  %s\n", map[string]string{"host": "the host", "disk": "each disk",
@@ -235,5 +235,9 @@ func printRule(out io.Writer, r *rule.Rule) {
 	for _, w := range v.Wrong {
 		render.Printf(out, "wrong if  %s\n", w)
 	}
-	render.Printf(out, "source    %s (read %s)\n", v.Source, v.Checked)
+	read := " (read " + v.Checked + ")"
+	if v.Checked == "-" {
+		read = ""
+	}
+	render.Printf(out, "source    %s%s\n", v.Source, read)
 }
