@@ -56,6 +56,12 @@ func TestSmallestCases(t *testing.T) {
 			[]string{"{user: mysql}", "means every program"}, nil},
 		{"a pattern without text", map[string]string{
 			"a.json": `{"groups": [{"name": "g", "processes": ["", "x"]}]}`}, []string{"an empty pattern"}, nil},
+		{"a rule that makes a group of a template keeps the ratio of those that are there", map[string]string{
+			"cgconfig.conf": "group a { cpu { cpu.shares = 100; } }\ngroup b { cpu { cpu.shares = 16; } }\n" +
+				"group c { pids { pids.max = 9; } }\ntemplate %u { cpu { cpu.shares = 50; } }\n",
+			"cgrules.conf": "x cpu %u\n"},
+			[]string{"weight: 50 #", "weight: 8 #", "weight: 25 #", "weight: 512 #"},
+			[]string{"weight: 256 #", "is a weight of 256"}},
 		{"real-time processes", map[string]string{"cgrules.conf": "a cpu g ignore_rt\nb cpu g\n"},
 			[]string{"ignore_rt takes real-time processes out"}, []string{"{user: a}"}},
 		{"processes that are taken out where they are",

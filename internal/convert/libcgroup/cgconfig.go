@@ -33,12 +33,11 @@ func Import(files, rules []policy.Source) (*convert.Result, error) {
 	for _, f := range im.parsed {
 		im.restore(f)
 	}
-	d.SettleWeights(&d.Root)
 	sources := slices.Concat(files, rules)
 	if len(rules) > 0 {
 		readRules(d, rules, im)
-		d.SettleWeights(&d.Root)
 	}
+	d.SettleWeights(&d.Root) // when all are there: a rule makes groups of templates
 	im.unused()
 	if len(d.Root.Children) == 0 && len(r.Problems) == 0 {
 		r.Note("there is no group in what was read")
