@@ -199,7 +199,8 @@ type Observation struct {
 	Values map[change.Target]string
 }
 
-// Held is what a target held, as the kernel shows it; there is false for one that was not there.
+// Held is what a target held, in the form in which it is written: what counts of a file that shows more. It is "" for a
+// device without a line; there is false for a target that was not there.
 func (o *Observation) Held(t change.Target) (value string, there bool) {
 	f, file := cgroup.FileOf(t)
 	if !file {
@@ -208,6 +209,9 @@ func (o *Observation) Held(t change.Target) (value string, there bool) {
 	}
 	if value, there = o.Dirs[f.Dir][f.Name]; f.Key != "" {
 		value = cgroup.Line(value, f.Key)
+	}
+	if row := knob.RowOf(f); row != nil && value != "" {
+		value = row.Parse(value)
 	}
 	return value, there
 }
