@@ -1,11 +1,12 @@
 // Package gather reads the facts that advice is given from: files of the kernel, mounts, disks, and the database
-// instances with their settings. Its areas are read side by side, each within a time; what cannot be read is a fact
-// that is unknown, with the reason.
+// instances with their settings. Its areas are read side by side, within one time for all; what cannot be read is a
+// fact that is unknown, with the reason.
 package gather
 
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"bulkhead/internal/advise/fact"
@@ -13,10 +14,11 @@ import (
 	"bulkhead/internal/host"
 )
 
-// limit is how long one area may take.
+// limit is how long all areas together may take.
 const limit = 5 * time.Second
 
-// Facts reads all facts of a host. What an area has not given in time is unknown.
+// Facts reads all facts of a host. What an area has not given in time is unknown; without the area of disks, mounts
+// and instances the set has none of these, and the sums over instances are unknown.
 func Facts(ctx context.Context, h *host.Host) *fact.Set {
 	set := &fact.Set{Host: fact.Values{}}
 	kernel := start(func() fact.Values { return kernelFacts(h) })
@@ -26,16 +28,12 @@ func Facts(ctx context.Context, h *host.Host) *fact.Set {
 	defer cancel()
 	for _, area := range []chan fact.Values{kernel, machine} {
 		if values, ok := await(ctx, area); ok {
-			for name, v := range values {
-				set.Host[name] = v
-			}
+			maps.Copy(set.Host, values)
 		}
 	}
 	if s, ok := await(ctx, stored); ok {
 		set.Disks, set.Mounts, set.Instances = s.Disks, s.Mounts, s.Instances
-		for name, v := range s.Host {
-			set.Host[name] = v
-		}
+		maps.Copy(set.Host, s.Host)
 	}
 	for _, row := range fact.Table {
 		if _, read := set.Host[row.Name]; row.Scope() == fact.Host && !read {

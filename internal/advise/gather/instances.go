@@ -12,6 +12,7 @@ import (
 	"bulkhead/internal/engine/datafiles"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/blockdev"
+	"bulkhead/internal/linux/procfs"
 )
 
 func instanceFacts(h *host.Host, d *disks.Disks) []fact.Object {
@@ -58,8 +59,8 @@ func processFacts(h *host.Host, pid int, v fact.Values) {
 		fields := strings.Fields(value)
 		switch {
 		case name == "VmSwap" && len(fields) == 2:
-			if n, err := strconv.ParseInt(fields[0], 10, 64); err == nil {
-				v["instance.swapped"] = fact.Known(n<<10, path.Join(dir, "status")+" VmSwap")
+			if n, err := procfs.ParseAmount(value); err == nil {
+				v["instance.swapped"] = fact.Known(n, path.Join(dir, "status")+" VmSwap")
 			}
 		case name == "THP_enabled" && len(fields) == 1:
 			v["instance.thp_off"] = fact.Known(fields[0] == "0", path.Join(dir, "status")+" THP_enabled")

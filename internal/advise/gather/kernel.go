@@ -40,12 +40,7 @@ var choices = map[string]string{
 func kernelFacts(h *host.Host) fact.Values {
 	values := fact.Values{}
 	for name, file := range numbers {
-		n, err := h.Root.ReadInt(file)
-		if err != nil {
-			values[name] = because(err)
-			continue
-		}
-		values[name] = fact.Known(n, file)
+		values[name] = number(h, file)
 	}
 	for name, file := range choices {
 		text, err := h.Root.ReadText(file)
