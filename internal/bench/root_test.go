@@ -40,7 +40,8 @@ type running struct {
 	cmd  *exec.Cmd
 	dir  string
 	seen chan string
-	all  *bytes.Buffer
+	all  *bytes.Buffer // what it said of its progress, and then its result
+	said *bytes.Buffer // its result
 }
 
 func buildProgram(t *testing.T) string {
@@ -77,7 +78,10 @@ func startProgram(t *testing.T, dir string, cmd *exec.Cmd) *running {
 			break
 		}
 	}
-	r := &running{cmd: cmd, dir: dir, seen: make(chan string, 1000), all: new(bytes.Buffer)}
+	r := &running{cmd: cmd, dir: dir, seen: make(chan string, 1000), all: new(bytes.Buffer), said: new(bytes.Buffer)}
+	if r.cmd.Stdout == nil {
+		r.cmd.Stdout = r.said
+	}
 	out, err := r.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +128,9 @@ func (r *running) end(t *testing.T) error {
 	for line := range r.seen {
 		r.all.WriteString(line + "\n")
 	}
-	return r.cmd.Wait()
+	err := r.cmd.Wait()
+	r.all.Write(r.said.Bytes())
+	return err
 }
 
 // left says what of a demo below dir is still there: groups, files, processes.
