@@ -43,8 +43,10 @@ type Request struct {
 	CanaryFor time.Duration `json:"canary_for,omitempty"`
 	Migrate   bool          `json:"migrate,omitempty"` // apply, set: NUMA nodes may change under memory that is there
 
-	Tune  []state.Tuned `json:"tune,omitempty"`  // tune: settings of the kernel, each with its rule, name and value
-	Rules []string      `json:"rules,omitempty"` // untune: whose settings are given back; none is all of them
+	// Tune are settings of the kernel for `tune apply`, each with its rule, name and value.
+	Tune []state.Tuned `json:"tune,omitempty"`
+	// Rules are those whose settings `tune rollback` gives back; none is all of them.
+	Rules []string `json:"rules,omitempty"`
 
 	// Caller is who asks, when that is not root; the agent fills it in.
 	Caller *Caller `json:"-"`
@@ -94,8 +96,8 @@ func (r Request) What() string {
 }
 
 // verbs are all that may be asked for.
-var verbs = []string{"apply", "set", "unset", "release", "rollback", "move", "move-back", "freeze", "thaw", "confirm",
-	"tune", "untune"}
+var verbs = []string{"apply", "set", "unset", "release", "rollback", "move", "move-back", "freeze", "thaw",
+	"confirm", "tune apply", "tune rollback"}
 
 // missing says for each verb what it cannot do without: when it lacks that, what to say, and how to say it.
 var missing = map[string]struct {
@@ -117,7 +119,7 @@ var missing = map[string]struct {
 	"freeze": {func(r Request) bool { return len(r.Groups) == 0 }, "say which group to freeze",
 		"`bulkhead freeze GROUP --for 10m`"},
 	"thaw": {func(r Request) bool { return len(r.Groups) == 0 }, "say which group to thaw", "`bulkhead thaw GROUP`"},
-	"tune": {func(r Request) bool { return len(r.Tune) == 0 }, "say which advice to follow",
+	"tune apply": {func(r Request) bool { return len(r.Tune) == 0 }, "say which advice to follow",
 		"`bulkhead tune plan` lists it; `bulkhead tune apply RULE…`"},
 }
 
@@ -167,7 +169,7 @@ func (r Request) validateTrial() error {
 }
 
 // OnTrial are those that may wait to be confirmed.
-var OnTrial = []string{"apply", "set", "unset", "rollback", "tune", "untune"}
+var OnTrial = []string{"apply", "set", "unset", "rollback", "tune apply", "tune rollback"}
 
 // Reply is what a changing verb did.
 type Reply struct {

@@ -83,9 +83,9 @@ func carry(ctx context.Context, c *transaction.Controller, r api.Request, reply 
 		return freeze.Freeze(ctx, c, r, reply)
 	case "thaw":
 		return freeze.Thaw(ctx, c, r, reply)
-	case "tune":
+	case "tune apply":
 		return tune(ctx, c, r, reply)
-	case "untune":
+	case "tune rollback":
 		return untune(ctx, c, r, reply)
 	}
 	return confirm.Keep(ctx, c, r, reply)

@@ -62,7 +62,7 @@ func (m *machine) tunedAs(when, want string) {
 
 func (m *machine) tune(settings ...state.Tuned) *api.Reply {
 	m.t.Helper()
-	reply, err := m.do(api.Request{Verb: "tune", Tune: settings})
+	reply, err := m.do(api.Request{Verb: "tune apply", Tune: settings})
 	m.must(err)
 	return reply
 }
@@ -106,15 +106,15 @@ func TestTune(t *testing.T) {
 			m.boot()
 			m.tunedAs("booted", tunedHost)
 		}
-		_, err := m.do(api.Request{Verb: "untune", Rules: []string{"MEM-01"}})
+		_, err := m.do(api.Request{Verb: "tune rollback", Rules: []string{"MEM-01"}})
 		m.must(err)
 		m.tunedAs("without MEM-01", "60; madvise; w /"+thpFile+" - - - - madvise")
-		_, err = m.do(api.Request{Verb: "untune", Rules: []string{"MEM-99"}})
+		_, err = m.do(api.Request{Verb: "tune rollback", Rules: []string{"MEM-99"}})
 		if err == nil || !strings.Contains(err.Error(), "MEM-99") {
 			t.Errorf("an unknown rule: %v", err)
 		}
 		m.tune(lowSwap)
-		if _, err := m.do(api.Request{Verb: "untune"}); err != nil {
+		if _, err := m.do(api.Request{Verb: "tune rollback"}); err != nil {
 			t.Error(err)
 		}
 		m.tunedAs("rolled back", untunedHost)
@@ -177,7 +177,7 @@ func TestTuneIsKept(t *testing.T) {
 func TestTuneOnTrial(t *testing.T) {
 	m := tunedMachine(t)
 	m.tune(lowSwap)
-	_, err := m.do(api.Request{Verb: "tune", Tune: []state.Tuned{madvise}, ConfirmWithin: time.Minute})
+	_, err := m.do(api.Request{Verb: "tune apply", Tune: []state.Tuned{madvise}, ConfirmWithin: time.Minute})
 	m.must(err)
 	m.tunedAs("on trial", tunedHost)
 	m.ahead = 2 * time.Minute
@@ -188,13 +188,13 @@ func TestTuneOnTrial(t *testing.T) {
 
 // Killed after any step, tune apply is undone by whoever comes next, after a boot too, and so is what takes it back.
 func TestTuneKilled(t *testing.T) {
-	for _, verb := range []string{"tune", "untune"} {
+	for _, verb := range []string{"tune apply", "tune rollback"} {
 		for _, booted := range []bool{false, true} {
 			for at := 0; ; at++ {
 				m := tunedMachine(t)
 				want := untunedHost
 				r := api.Request{Verb: verb, Tune: []state.Tuned{lowSwap, madvise}}
-				if verb == "untune" {
+				if verb == "tune rollback" {
 					m.tune(r.Tune...)
 					r.Tune, want = nil, tunedHost
 				}

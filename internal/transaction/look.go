@@ -52,6 +52,7 @@ func (c *Controller) Observe(ctx context.Context, v *View, l ViewOptions) (err e
 		v.Plan.Notes = append(v.Plan.Notes, v.Unlaid[id])
 	}
 	if l.Shares { // somebody reads the plan
+		v.Plan.Notes = append(v.Plan.Notes, overrulings(c, v)...)
 		v.Plan.Notes = append(v.Plan.Notes, disks.LogNotes(c.Host, v.Snapshot)...)
 	}
 	if l.Cache == nil { // somebody reads it

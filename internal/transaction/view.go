@@ -11,7 +11,6 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
 	"bulkhead/internal/linux/procfs"
-	"bulkhead/internal/linux/tunable"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/plan/planner"
@@ -64,20 +63,6 @@ func (v *View) ReadWanted(ctx context.Context) (failed error) {
 		if _, file := cgroup.FileOf(w.Target); !file {
 			targets = append(targets, w.Target)
 		}
-	}
-	return v.readValues(ctx, targets)
-}
-
-// ReadTuning reads the settings of the kernel that are wanted, or that bulkhead changed, for a plan that is still to be
-// made. A setting that the kernel does not have holds nothing.
-func (c *Controller) ReadTuning(ctx context.Context, v *View) error {
-	if v.Actuators == nil {
-		v.Actuators = actuators(c.Host, v.Tree, c.writable())
-	}
-	targets := slices.Collect(maps.Keys(v.Observed.Originals.Tuned))
-	for _, t := range v.Tune {
-		target := tunable.Target(t.Name)
-		targets = append(targets, target, tunable.BootFile(target.Kind))
 	}
 	return v.readValues(ctx, targets)
 }

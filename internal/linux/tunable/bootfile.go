@@ -44,6 +44,20 @@ func Lines(settings map[string]string) string {
 	return strings.Join(lines, "\n")
 }
 
+// Human is a value of a boot file for people: how many settings it has.
+func Human(value string) string {
+	switch n := strings.Count(value, "\n") + 1; {
+	case value == "":
+		return "no file"
+	case strings.HasPrefix(value, asLeft):
+		return "edited by somebody"
+	case n == 1:
+		return "1 setting"
+	default:
+		return fmt.Sprintf("%d settings", n)
+	}
+}
+
 // BootFiles is the actuator of KindBootFile. A file that somebody edited since it was written is kept beside the new
 // one, under its name with ".edited" added, which neither sysctl(8) nor systemd-tmpfiles(8) reads.
 type BootFiles struct{ Host }

@@ -154,3 +154,30 @@ func TestCaptured(t *testing.T) {
 		}
 	}
 }
+
+// A line of a file that is read after ours, and says something else, is named; the last one counts.
+func TestOverruled(t *testing.T) {
+	target := tunable.Sysctl("vm.swappiness")
+	for name, tt := range map[string]struct {
+		files map[string]string
+		want  string
+	}{
+		"nobody": {map[string]string{"etc/sysctl.d/50-a.conf": "vm.swappiness=10\n"}, ""},
+		"later": {map[string]string{"etc/sysctl.d/99-a.conf": "# x\n-vm/swappiness = 10\n"},
+			"line 2 of /etc/sysctl.d/99-a.conf sets 10"},
+		"the same": {map[string]string{"etc/sysctl.d/99-a.conf": "vm.swappiness=1\n"}, ""},
+		"put right": {map[string]string{"etc/sysctl.d/70-a.conf": "vm.swappiness=9",
+			"usr/lib/sysctl.d/80-b.conf": "vm.swappiness=1"}, ""},
+		"hidden": {map[string]string{"usr/lib/sysctl.d/99-a.conf": "vm.swappiness=9", "etc/sysctl.d/99-a.conf": ""},
+			""},
+		"glob": {map[string]string{"run/sysctl.d/99-a.conf": "vm.swap*=9"},
+			"line 1 of /run/sysctl.d/99-a.conf sets 9"},
+		"no comment": {map[string]string{"etc/sysctl.d/99-a.conf": ";vm.swappiness=9\n#vm.swappiness=9\n"}, ""},
+	} {
+		h := newHost(t, tt.files)
+		got := tunable.Overruled(h.Root, map[change.Target]string{target: "1"})[target]
+		if got != tt.want {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}

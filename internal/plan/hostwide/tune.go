@@ -56,8 +56,9 @@ func tuneWanted(in *plan.Input, out *plan.Plan) (wanted []plan.Wanted) {
 		files[file][target.Addr] = t.Value
 	}
 	for _, file := range slices.SortedFunc(maps.Keys(files), byAddr) {
-		s := policy.Setting{Key: "host.tune", Value: policy.TuningValue(file.Addr), From: "host.tune"}
-		wanted = append(wanted, plan.Wanted{Target: file, Value: tunable.Lines(files[file]), Setting: s})
+		lines := tunable.Lines(files[file])
+		s := policy.Setting{Key: "host.tune", Value: policy.TuningValue(tunable.Human(lines)), From: "host.tune"}
+		wanted = append(wanted, plan.Wanted{Target: file, Value: lines, Setting: s})
 	}
 	return wanted
 }
