@@ -43,6 +43,11 @@ type Request struct {
 	CanaryFor time.Duration `json:"canary_for,omitempty"`
 	Migrate   bool          `json:"migrate,omitempty"` // apply, set: NUMA nodes may change under memory that is there
 
+	// Tune are settings of the kernel for `tune apply`, each with its rule, name and value.
+	Tune []state.Tuned `json:"tune,omitempty"`
+	// Rules are those whose settings `tune rollback` gives back; none is all of them.
+	Rules []string `json:"rules,omitempty"`
+
 	// Caller is who asks, when that is not root; the agent fills it in.
 	Caller *Caller `json:"-"`
 
@@ -52,7 +57,10 @@ type Request struct {
 
 // What is the arguments of a request as a person would have typed them, for the history.
 func (r Request) What() string {
-	words := slices.Clone(r.Assign)
+	words := append(slices.Clone(r.Assign), r.Rules...)
+	for _, t := range r.Tune {
+		words = append(words, t.Rule)
+	}
 	if r.Of != "" {
 		words = append(words, r.Of)
 	}
@@ -88,7 +96,8 @@ func (r Request) What() string {
 }
 
 // verbs are all that may be asked for.
-var verbs = []string{"apply", "set", "unset", "release", "rollback", "move", "move-back", "freeze", "thaw", "confirm"}
+var verbs = []string{"apply", "set", "unset", "release", "rollback", "move", "move-back", "freeze", "thaw",
+	"confirm", "tune apply", "tune rollback"}
 
 // missing says for each verb what it cannot do without: when it lacks that, what to say, and how to say it.
 var missing = map[string]struct {
@@ -110,6 +119,8 @@ var missing = map[string]struct {
 	"freeze": {func(r Request) bool { return len(r.Groups) == 0 }, "say which group to freeze",
 		"`bulkhead freeze GROUP --for 10m`"},
 	"thaw": {func(r Request) bool { return len(r.Groups) == 0 }, "say which group to thaw", "`bulkhead thaw GROUP`"},
+	"tune apply": {func(r Request) bool { return len(r.Tune) == 0 }, "say which advice to follow",
+		"`bulkhead tune plan` lists it; `bulkhead tune apply RULE…`"},
 }
 
 // Validate says what is missing or makes no sense, whoever asks: the command line or a program at the socket.
@@ -158,7 +169,7 @@ func (r Request) validateTrial() error {
 }
 
 // OnTrial are those that may wait to be confirmed.
-var OnTrial = []string{"apply", "set", "unset", "rollback"}
+var OnTrial = []string{"apply", "set", "unset", "rollback", "tune apply", "tune rollback"}
 
 // Reply is what a changing verb did.
 type Reply struct {

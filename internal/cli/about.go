@@ -2,12 +2,10 @@ package cli
 
 import (
 	"runtime"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"bulkhead/internal/cli/render"
-	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/policy/parse"
 )
 
@@ -24,45 +22,6 @@ func schemaCmd(to *output) *cobra.Command {
 			return err
 		},
 	}
-}
-
-// helpCmd is cobra's help, with an error for a verb that is not there.
-func helpCmd() *cobra.Command {
-	return &cobra.Command{
-		Use:   "help [VERB]",
-		Short: "what a verb does and takes",
-		Args:  cobra.ArbitraryArgs,
-		RunE: func(c *cobra.Command, args []string) error {
-			found, rest, err := c.Root().Find(args)
-			if err != nil || len(rest) > 0 {
-				return usage.Errorf(c.Root(), "unknown verb %q", strings.Join(args, " "))
-			}
-			found.InitDefaultHelpFlag()
-			return found.Help()
-		},
-	}
-}
-
-func completionCmd(to *output) *cobra.Command {
-	c := &cobra.Command{
-		Use:       "completion bash|zsh|fish",
-		Short:     "a script that completes verbs and flags in a shell",
-		Example:   "  bulkhead completion bash > /etc/bash_completion.d/bulkhead",
-		ValidArgs: []string{"bash", "zsh", "fish"},
-		Args:      usage.Exactly(1, "say for which shell: bash, zsh or fish"),
-	}
-	c.RunE = func(c *cobra.Command, args []string) error {
-		switch root := c.Root(); args[0] {
-		case "bash":
-			return root.GenBashCompletionV2(to.stdout, true)
-		case "zsh":
-			return root.GenZshCompletion(to.stdout)
-		case "fish":
-			return root.GenFishCompletion(to.stdout, true)
-		}
-		return usage.Errorf(c, "no completion for %q: it is bash, zsh or fish", args[0])
-	}
-	return c
 }
 
 // versionText is the version with what this program was built by and for.

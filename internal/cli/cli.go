@@ -167,13 +167,13 @@ Start here:
 	flags.BoolVar(&s.json, "json", false, "print JSON")
 	addGroup(root, groupLook, "Look:", discoverCmd(s), advice.Command(s.out, s.look, s.print), checkCmd(s), planCmd(s),
 		statusCmd(s), explainCmd(s), verifyCmd(s), notesCmd(s), historyCmd(s), scheduleCmd(s))
-	addGroup(root, groupChange, "Change:", applyCmd(s), setCmd(s), unsetCmd(s), runCmd(s), moveCmd(s), freezeCmd(s),
-		thawCmd(s), confirmCmd(s))
+	addGroup(root, groupChange, "Change:", applyCmd(s), setCmd(s), unsetCmd(s), tuneCmd(s), runCmd(s), moveCmd(s),
+		freezeCmd(s), thawCmd(s), confirmCmd(s))
 	addGroup(root, groupBack, "Back:", rollbackCmd(s), releaseCmd(s))
 	addGroup(root, groupOther, "And:", agentCmd(s), importCmd(s), exportCmd(s), benchCmd(&s.output),
-		schemaCmd(&s.output), completionCmd(&s.output), versionCmd(&s.output))
+		schemaCmd(&s.output), usage.CompletionCommand(s.stdout), versionCmd(&s.output))
 	root.AddCommand(watchdogCmd(s), probeLoadCmd(s))
-	root.SetHelpCommand(helpCmd())
+	root.SetHelpCommand(usage.HelpCommand())
 	root.SetHelpCommandGroupID(groupOther)
 	root.SetUsageTemplate(usage.Template)
 	root.Flags().Bool("version", false, "the version of this program")

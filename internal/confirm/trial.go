@@ -132,7 +132,7 @@ func CommitWatched(ctx context.Context, c *transaction.Controller, v *transactio
 	}
 	docs[state.DocTrial] = t
 	docs[state.DocBefore] = state.Before{Trial: t.ID, Applied: s.Applied, Overrides: s.Overrides, Released: s.Released,
-		Lifted: s.Lifted, Windows: s.Windows}
+		Lifted: s.Lifted, Windows: s.Windows, Tuned: s.Tuned}
 	if err := c.Commit(r, reply, docs, run); err != nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func revert(ctx context.Context, c *transaction.Controller, t *state.Trial, why,
 	released := maps.Clone(b.Released)
 	maps.Copy(released, s.Released)
 	docs := state.TrialOver(map[string]any{state.DocApplied: state.Applied{}, state.DocOverrides: b.Overrides,
-		state.DocReleased: released, state.DocLifted: b.Lifted})
+		state.DocReleased: released, state.DocLifted: b.Lifted, state.DocTuned: b.Tuned})
 	if b.Applied != nil {
 		docs[state.DocApplied], reply.Revision = *b.Applied, b.Applied.Revision
 	}
@@ -233,6 +233,7 @@ func revert(ctx context.Context, c *transaction.Controller, t *state.Trial, why,
 		return c.Commit(r, reply, docs, func() error { return releaseNow(ctx, c, facts, s, []string{""}, r, reply) })
 	}
 	l := transaction.OptionsOver(s, b.Applied.Sources)
+	l.Tuned = b.Tuned
 	l.Overrides, l.Released, l.Facts, l.Lenient, l.Shares = living(b.Overrides, c.Now()), released, facts, true, true
 	l.Canary, l.Lifted, l.Conflicts = nil, b.Lifted, nil // what came since belongs to what is undone
 	l.Root = b.Applied.Root()

@@ -83,6 +83,10 @@ func carry(ctx context.Context, c *transaction.Controller, r api.Request, reply 
 		return freeze.Freeze(ctx, c, r, reply)
 	case "thaw":
 		return freeze.Thaw(ctx, c, r, reply)
+	case "tune apply":
+		return tune(ctx, c, r, reply)
+	case "tune rollback":
+		return untune(ctx, c, r, reply)
 	}
 	return confirm.Keep(ctx, c, r, reply)
 }

@@ -9,6 +9,7 @@ import (
 	"bulkhead/internal/change"
 	"bulkhead/internal/change/flat"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/linux/tunable"
 	"bulkhead/internal/netshape/request"
 	"bulkhead/internal/systemd/unitfiles"
 )
@@ -48,6 +49,9 @@ func (c Change) isValue() bool {
 		cgroup.KindDir, cgroup.KindMembership, unitfiles.KindDropIn, unitfiles.KindOverrides, request.Kind,
 	}, c.Kind)
 }
+
+// outlivesBoot says whether what was changed is the same in the next boot: the host has it set again when it boots.
+func (c Change) outlivesBoot() bool { return slices.Contains(tunable.Kinds, c.Kind) }
 
 // in is the directory that a value goes with; the zero Dir for one that goes with none.
 func (c Change) in() cgroup.Dir {

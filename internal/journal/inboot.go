@@ -48,6 +48,13 @@ func (v InBoot) Originals() []Change {
 	return slices.Clone(v.state().originals)
 }
 
+// Lasting is, as Originals, what was changed of what outlives a boot: in this boot or in an earlier one.
+func (v InBoot) Lasting() []Change {
+	v.store.mu.Lock()
+	defer v.store.mu.Unlock()
+	return slices.Clone(v.store.state.lasting)
+}
+
 // Scores is the oom_score_adj that processes had before bulkhead first changed it.
 func (v InBoot) Scores() map[procfs.ID]int {
 	v.store.mu.Lock()

@@ -55,13 +55,21 @@ func recall(history *statedir.Log, st *state, seen counters, damaged bool) error
 	}
 	st.lost[boot] = true
 	h := newState().own(boot)
-	var told []Change
+	var told, lasting []Change
 	d, err := history.Read(func(payload []byte) error {
 		e, err := decodeEntry(payload)
 		if err != nil {
 			return err
 		}
-		if e.Boot == boot && e.Txn != 0 && e.Outcome != Undone {
+		if e.Txn == 0 || e.Outcome == Undone {
+			return nil
+		}
+		for _, c := range e.Changes {
+			if c.outlivesBoot() {
+				lasting = original(lasting, c)
+			}
+		}
+		if e.Boot == boot {
 			h.replay(e.Changes)
 			told = append(told, e.Changes...)
 		}
@@ -73,6 +81,7 @@ func recall(history *statedir.Log, st *state, seen counters, damaged bool) error
 	b := st.own(boot)
 	if d.Sound() { // else the log may know better
 		b.forget(told)
+		st.lasting = lasting
 	}
 	b.complete(h)
 	return nil

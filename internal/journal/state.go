@@ -54,6 +54,7 @@ type snapshot struct {
 	Homes     []Home        `json:"homes,omitempty"`
 	Last      *ended        `json:"last,omitempty"`
 	Lost      bool          `json:"lost,omitempty"` // some of what it sums up was damaged
+	Lasting   []Change      `json:"lasting,omitempty"`
 }
 
 type processHome struct {
@@ -74,6 +75,7 @@ type state struct {
 	version int
 	next    uint64 // ID of the next transaction; the first is 1
 	boots   map[string]*bootState
+	lasting []Change // as the originals of a boot: those that outlive it
 	pending *Txn
 	left    []Change // of the pending transaction
 	hasLeft bool
@@ -217,7 +219,9 @@ func (s *state) end(r record) {
 	}
 	b := s.own(t.Boot)
 	for _, c := range done {
-		b.done(c)
+		if b.done(c); c.outlivesBoot() {
+			s.lasting = original(s.lasting, c)
+		}
 	}
 	if r.Outcome == Committed && len(t.Docs) > 0 {
 		if s.docs == nil {
@@ -240,22 +244,23 @@ func (b *bootState) done(c Change) {
 		delete(b.made, d)
 	case c.Kind == cgroup.KindMembership:
 		b.moved(c)
-	case c.isValue() && !b.made[c.in()]:
-		b.original(c)
+	case c.isValue() && !c.outlivesBoot() && !b.made[c.in()]:
+		b.originals = original(b.originals, c)
 	}
 }
 
 // original keeps the first value of a place, and the last one written, until the first is written back.
-func (b *bootState) original(c Change) {
-	i := slices.IndexFunc(b.originals, func(o Change) bool { return o.Target == c.Target })
+func original(all []Change, c Change) []Change {
+	i := slices.IndexFunc(all, func(o Change) bool { return o.Target == c.Target })
 	switch {
 	case i < 0 && c.New != c.Old:
-		b.originals = append(b.originals, c)
-	case i >= 0 && c.New == b.originals[i].Old:
-		b.originals = slices.Delete(b.originals, i, i+1)
+		return append(all, c)
+	case i >= 0 && c.New == all[i].Old:
+		return slices.Delete(all, i, i+1)
 	case i >= 0:
-		b.originals[i].New = c.New
+		all[i].New = c.New
 	}
+	return all
 }
 
 // moved keeps where a process was before bulkhead first moved it, until it leaves our directories.
@@ -352,7 +357,7 @@ func (s *state) only(boot string, alive func(procfs.ID) bool) *state {
 func (s *state) snapshot(boot string) record {
 	b := s.boot(boot)
 	snap := &snapshot{Next: s.next, Originals: slices.Clone(b.originals), Homes: b.homes, Last: s.last,
-		Lost: s.lost[boot]}
+		Lost: s.lost[boot], Lasting: slices.Clone(s.lasting)}
 	snap.Made = slices.SortedFunc(maps.Keys(b.made), func(a, b cgroup.Dir) int {
 		return cmp.Or(cmp.Compare(a.Hierarchy, b.Hierarchy), cmp.Compare(a.Path, b.Path))
 	})
@@ -367,7 +372,7 @@ func (s *state) snapshot(boot string) record {
 // restore takes in a snapshot.
 func (s *state) restore(boot string, snap *snapshot) {
 	s.next = max(s.next, snap.Next)
-	s.last = snap.Last
+	s.last, s.lasting = snap.Last, slices.Clone(snap.Lasting)
 	s.latest, s.summed, s.lost[boot] = boot, s.next, snap.Lost
 	clear(s.txns)
 	delete(s.boots, boot)

@@ -11,6 +11,7 @@ import (
 	"bulkhead/internal/change/flat"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/linux/tunable"
 	"bulkhead/internal/netshape/request"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd/unitfiles"
@@ -185,6 +186,8 @@ func (r *renderer) briefChange(s Step) string {
 		text = s.Addr
 	case s.Kind == request.Kind:
 		text = s.New
+	case s.Kind == tunable.KindBootFile:
+		text = s.Addr + ": " + tunable.Human(s.Old) + " -> " + tunable.Human(s.New)
 	default:
 		text = s.Addr + ": " + text
 	}

@@ -118,6 +118,8 @@ type Input struct {
 	Observed   Observation
 	Memory     Memory          // nil: nothing is in use
 	Released   map[string]bool // groups that were released and stay so until apply
+	// Tune are the settings of the kernel that the host is to have; Observed.Values has what they hold.
+	Tune []policy.Tuning
 	// Former are the names of root groups whose groups are brought over: Names.Former.
 	Former []string
 	// Systemd is what is known of the systemd that owns the tree; nil without one, or when it could not be asked.
@@ -224,6 +226,8 @@ type Originals struct {
 	Subtree map[cgroup.Dir][]string
 	// Disks holds what files of disks held before bulkhead changed them (DiskFiles).
 	Disks map[change.Target]string
+	// Tuned holds what settings of the kernel and boot files held before bulkhead changed them, in whichever boot.
+	Tuned map[change.Target]string
 	// FavorDynmods says that bulkhead switched the mount option on in this boot.
 	FavorDynmods bool
 }

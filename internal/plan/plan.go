@@ -10,6 +10,7 @@ import (
 	"bulkhead/internal/change"
 	"bulkhead/internal/change/flat"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/linux/tunable"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/policy"
 )
@@ -90,7 +91,10 @@ func (w Wanted) File() cgroup.File { return FileOf(w.Target) }
 
 // Human is a value for people. Beside are the files of its directory.
 func (w Wanted) Human(value string, beside map[string]string) string {
-	if w.Row == nil {
+	switch {
+	case w.Kind == tunable.KindBootFile:
+		return tunable.Human(value)
+	case w.Row == nil:
 		return value
 	}
 	return w.Row.HumanIn(value, beside)

@@ -56,6 +56,7 @@ type HostPart struct {
 	ASM     []DiskGroup
 	Network []NetworkLink
 	History History
+	Tune    []Tuning
 	// Reclaim is how long the memory of a group may take to fall below a lower limit; 0: not named.
 	Reclaim Duration
 	Pos     Pos

@@ -187,7 +187,7 @@ func Without(s *state.Documents, groups []string) map[string]any {
 			func(f state.Freeze) bool { return policy.Covers(groups, f.Group) }),
 	}
 	if slices.Contains(groups, "") {
-		docs[state.DocOverrides] = []state.Override{}
+		docs[state.DocOverrides], docs[state.DocTuned] = []state.Override{}, []state.Tuned{}
 		state.TrialOver(docs) // nothing is left to undo
 	}
 	return docs
@@ -253,6 +253,9 @@ func View(ctx context.Context, c *transaction.Controller, f *host.Facts, s *stat
 			fmt.Sprintf("--state names the directory that it was applied with; if the records were lost and it is "+
 				"bulkhead's, `bulkhead release %s --force --reason TEXT` takes it as such", r.What()),
 			"the records in %s know nothing of %s: nothing was released", c.Store.Dir(), strings.Join(theirs, " and "))
+	}
+	if err := c.ReadTuning(ctx, v); err != nil {
+		c.Log.Warn("a setting of the kernel cannot be read, and is not given back", "err", err)
 	}
 	if err := planRelease(c, v, groups, r.Force); err != nil {
 		return nil, err

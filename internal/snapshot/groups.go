@@ -279,6 +279,7 @@ func (r *Reader) observeScores(v *Snapshot) {
 	v.Observed.Originals = plan.Originals{
 		OOMScoreAdj: r.Store.InBoot(boot).Scores(), Subtree: r.Store.InBoot(boot).Subtree(),
 		Disks:        diskOriginals(r.Store.InBoot(boot).Originals()),
+		Tuned:        tunedBefore(r.Store.InBoot(boot).Lasting()),
 		FavorDynmods: r.Store.InBoot(boot).Changed(plan.FavorDynmods.Target()),
 	}
 	for id := range v.Observed.Originals.OOMScoreAdj {
@@ -292,6 +293,15 @@ func (r *Reader) observeScores(v *Snapshot) {
 			v.Observed.OOMScoreAdj[p] = score
 		}
 	}
+}
+
+// tunedBefore is what settings of the kernel held before bulkhead first changed them.
+func tunedBefore(all []journal.Change) map[change.Target]string {
+	before := map[change.Target]string{}
+	for _, c := range all {
+		before[c.Target] = c.Old
+	}
+	return before
 }
 
 // diskOriginals picks what was changed of disks.

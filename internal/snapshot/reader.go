@@ -49,6 +49,7 @@ func (r *Reader) Members(ctx context.Context, o Options) (*Snapshot, error) {
 		return nil, err
 	}
 	s.Policy = placedBelow(resolved, o.Root)
+	s.Tune = s.Policy.Host.Tuned(state.Tunings(o.Tuned))
 	s.Names = layout.Names{Root: s.Policy.Host.Root, Former: r.roots(s.records)}
 	procs := o.Processes
 	if procs == nil {

@@ -53,6 +53,9 @@ type Snapshot struct {
 	Overrides []state.Override
 	Unlaid    map[int]plan.Note
 
+	// Tune are the settings of the kernel that the host is to have, by the policy and by `tune apply`.
+	Tune []policy.Tuning
+
 	Systemd *layout.Systemd // nil without systemd, and when it could not be asked: then Unasked says why
 	Unasked error
 	// Stale are units whose records are of no use any more.
@@ -76,6 +79,7 @@ type Options struct {
 	// Root is the root group that the groups are below, though the policy names none: an earlier version applied it.
 	Root      string
 	Overrides []state.Override
+	Tuned     []state.Tuned
 	Lifted    []state.Lifted
 	Skipped   []state.Skipped
 	Canary    *state.Canary // whose settings take the place of its group's

@@ -35,6 +35,7 @@ const (
 	DocNumbers   = "numbers"
 	DocGone      = "gone"
 	DocNext      = "next"
+	DocTuned     = "tuned"
 )
 
 // Documents is the content of the documents. A document that is not there has the zero value.
@@ -57,6 +58,7 @@ type Documents struct {
 	Numbers   Numbers
 	Gone      int // highest revision whose sources were dropped with its history
 	Next      Next
+	Tuned     []Tuned
 }
 
 // Moment decides which of what is recorded still holds.
@@ -101,6 +103,10 @@ var Table = []Document{
 		prune: func(d *Documents, m Moment) {
 			d.Overrides = slices.DeleteFunc(d.Overrides, func(o Override) bool { return o.Ended(m.Now) })
 		},
+	},
+	{
+		Name: DocTuned, Content: func(d *Documents) any { return &d.Tuned },
+		Lost: "settings of the kernel that `tune apply` made have their old values again",
 	},
 	{
 		Name: DocNumbers, Content: func(d *Documents) any { return &d.Numbers }, Apart: true,

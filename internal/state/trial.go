@@ -40,6 +40,7 @@ type Before struct {
 	Released  map[string]bool `json:"released"`
 	Lifted    []Lifted        `json:"lifted,omitempty"`
 	Windows   []string        `json:"windows,omitempty"` // schedules that were open
+	Tuned     []Tuned         `json:"tuned,omitempty"`
 }
 
 // Named is the change in words.

@@ -57,6 +57,7 @@ type Controller struct {
 	AfterStep func(i int, s plan.Step)
 	mu        sync.Mutex // guards opened and mounted
 	opened    *cgroup.Tree
+	model     bool // of a test: what lies below Root may be written
 	mounted   []host.Hierarchy
 	Root      string // of the host, as Options.Root
 	// Clock is another one than the host's, in tests.
@@ -120,7 +121,7 @@ func Open(o Options) (*Controller, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.opened, c.mounted = o.Tree, f.Hierarchies
+		c.opened, c.mounted, c.model = o.Tree, f.Hierarchies, true
 	}
 	procs, err := c.Host.Proc.Processes(procfs.Options{PIDs: []int{os.Getpid()}})
 	if err == nil && len(procs) == 1 {

@@ -41,6 +41,9 @@ func (c *Controller) Observe(ctx context.Context, v *View, l ViewOptions) (err e
 	if v.Snapshot, err = c.Reader().Observe(ctx, v.Snapshot); err != nil {
 		return err
 	}
+	if err := c.ReadTuning(ctx, v); err != nil {
+		c.Log.Warn("a setting of the kernel cannot be read", "err", err)
+	}
 	v.MakePlan()
 	if err := v.ReadWanted(ctx); err != nil {
 		c.Log.Warn("a value that is wanted cannot be read", "err", err)
@@ -49,6 +52,7 @@ func (c *Controller) Observe(ctx context.Context, v *View, l ViewOptions) (err e
 		v.Plan.Notes = append(v.Plan.Notes, v.Unlaid[id])
 	}
 	if l.Shares { // somebody reads the plan
+		v.Plan.Notes = append(v.Plan.Notes, overrulings(c, v)...)
 		v.Plan.Notes = append(v.Plan.Notes, disks.LogNotes(c.Host, v.Snapshot)...)
 	}
 	if l.Cache == nil { // somebody reads it
@@ -65,7 +69,7 @@ func (c *Controller) Classify(ctx context.Context, l ViewOptions) (*View, error)
 		return nil, err
 	}
 	v := &View{Snapshot: s, Released: l.Released, askNodes: l.AskNodes, use: l.Use, Conflicts: l.Conflicts,
-		Actuators: actuators(c.Host, s.Tree)}
+		Actuators: actuators(c.Host, s.Tree, c.writable())}
 	if err != nil {
 		return v, err
 	}

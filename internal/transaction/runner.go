@@ -2,6 +2,7 @@ package transaction
 
 import (
 	"context"
+	"maps"
 
 	"bulkhead/internal/apply"
 	"bulkhead/internal/cgroup"
@@ -10,12 +11,13 @@ import (
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/linux/tunable"
 	"bulkhead/internal/systemd/unitfiles"
 )
 
 // actuators are those of a host whose systemd is not asked. A kind that is new has its line here.
-func actuators(h *host.Host, t *cgroup.Tree) change.Actuators {
-	return change.Actuators{
+func actuators(h *host.Host, t *cgroup.Tree, dir string) change.Actuators {
+	all := change.Actuators{
 		cgroup.KindFile: knob.Files{Tree: t}, cgroup.KindControllers: cgroup.Controllers{Tree: t},
 		cgroup.KindOwner: cgroup.Owners{Tree: t}, cgroup.KindOption: cgroup.MountOptions{Tree: t},
 		blockdev.KindQueue:      blockdev.Queues{Block: h.Block},
@@ -23,6 +25,16 @@ func actuators(h *host.Host, t *cgroup.Tree) change.Actuators {
 		unitfiles.KindDropIn:    unitfiles.DropIns{Files: unitfiles.Mute{}},
 		unitfiles.KindOverrides: unitfiles.Overrides{Files: unitfiles.Mute{}},
 	}
+	maps.Copy(all, tunable.Host{Root: h.Root, Dir: dir}.Actuators())
+	return all
+}
+
+// writable is the directory of the host's files that may be written: "/", that of a test's host, or none.
+func (c *Controller) writable() string {
+	if c.IsHere() || c.model {
+		return c.Root
+	}
+	return ""
 }
 
 // Runner is the executor of plans on this host.
@@ -33,7 +45,8 @@ func (c *Controller) Runner(ctx context.Context, v *View) *apply.Runner {
 	}
 	r := &apply.Runner{
 		Files: v.Tree, Dirs: v.Tree, Members: v.Tree, Processes: c.Host.Proc,
-		Actuators: actuators(c.Host, v.Tree), Journal: store, Boot: v.Facts.BootID, Log: c.Log, AfterStep: c.AfterStep,
+		Actuators: actuators(c.Host, v.Tree, c.writable()), Journal: store, Boot: v.Facts.BootID, Log: c.Log,
+		AfterStep: c.AfterStep,
 	}
 	if m, err := c.Manager(ctx, v.Facts); m != nil && err == nil && (v.Systemd == nil || !v.Systemd.Mute) {
 		u := units{m, v.Tree, v.Facts}

@@ -38,7 +38,7 @@ func Standing(c *Controller) string {
 func OptionsOver(s *state.Documents, sources []policy.Source) ViewOptions {
 	return ViewOptions{Released: s.Released, Conflicts: s.Conflicts, Options: snapshot.Options{
 		Sources: sources, Root: s.Applied.Root(), Overrides: s.Overrides, Pins: s.Pins, Ended: s.Ended,
-		Lifted: s.Lifted, Skipped: s.Skipped, Canary: s.Canary,
+		Lifted: s.Lifted, Skipped: s.Skipped, Canary: s.Canary, Tuned: s.Tuned,
 	}}
 }
 

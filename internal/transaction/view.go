@@ -58,17 +58,26 @@ func (v *View) MakePlan() { v.Plan = planner.Make(v.Input()) }
 // ReadWanted reads what the plan wants something of, but for files of directories, which the snapshot has. A target
 // that is gone holds nothing.
 func (v *View) ReadWanted(ctx context.Context) (failed error) {
-	v.Observed.Values = map[change.Target]string{}
+	var targets []change.Target
 	for _, w := range v.Plan.Want {
-		if _, file := cgroup.FileOf(w.Target); file {
-			continue
+		if _, file := cgroup.FileOf(w.Target); !file {
+			targets = append(targets, w.Target)
 		}
-		a, err := v.Actuators.Of(w.Target)
+	}
+	return v.readValues(ctx, targets)
+}
+
+func (v *View) readValues(ctx context.Context, targets []change.Target) (failed error) {
+	if v.Observed.Values == nil {
+		v.Observed.Values = map[change.Target]string{}
+	}
+	for _, t := range targets {
+		a, err := v.Actuators.Of(t)
 		if err == nil {
-			v.Observed.Values[w.Target], err = a.Read(ctx, w.Addr)
+			v.Observed.Values[t], err = a.Read(ctx, t.Addr)
 		}
 		if err != nil {
-			delete(v.Observed.Values, w.Target)
+			delete(v.Observed.Values, t)
 			if !errors.Is(err, change.ErrGone) {
 				failed = errors.Join(failed, err)
 			}
@@ -82,7 +91,7 @@ func (v *View) Input() plan.Input {
 	return plan.Input{
 		Facts: v.Facts, Host: v.Policy.Host, Former: v.Names.Former, Agent: v.Policy.Agent, Classified: v.Classified,
 		Observed: v.Observed, Memory: v.MemoryInUse(), Released: v.Released, Expel: v.Expel, Systemd: v.Systemd,
-		Network: v.Network, Leave: v.Left, AskNodes: v.askNodes, Use: v.use, NoMoves: v.use != nil,
+		Network: v.Network, Leave: v.Left, Tune: v.Tune, AskNodes: v.askNodes, Use: v.use, NoMoves: v.use != nil,
 	}
 }
 

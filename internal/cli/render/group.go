@@ -147,8 +147,11 @@ func keyName(key policy.Key, on string) string {
 	return string(key) + " on " + on
 }
 
-// groupName is a group for people; the root group has no name of its own among the groups.
-func groupName(group string) string {
+// groupName is a group for people; the root group has no name of its own among the groups, nor has the host.
+func groupName(group string, key policy.Key) string {
+	if strings.HasPrefix(string(key), "host.") {
+		return "(host)"
+	}
 	return cmp.Or(group, "(root group)")
 }
 

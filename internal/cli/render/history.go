@@ -73,6 +73,8 @@ func changeText(ch journal.Change) string {
 	if ch.Name != "" {
 		what += " (" + ch.Name + ")"
 	}
-	return fmt.Sprintf("%s: %s -> %s", what, shortened(cmp.Or(ch.Old, "none")),
-		shortened(cmp.Or(ch.New, "none")))
+	value := func(text string) string {
+		return shortened(cmp.Or(strings.ReplaceAll(text, "\n", ", "), "none"))
+	}
+	return fmt.Sprintf("%s: %s -> %s", what, value(ch.Old), value(ch.New))
 }

@@ -21,13 +21,13 @@ func Verified(out io.Writer, all []verify.Reading) {
 		case !v.OK:
 			bad++
 		}
-		Printf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", groupName(v.Group), limitName(v.Limit),
+		Printf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", groupName(v.Group, v.Key), limitName(v.Limit),
 			asked(v.Limit), dash(v.InForce), dash(v.File), verdict(v.Limit))
 	}
 	w.flush()
 	for _, v := range all {
 		if v.Reason != "" {
-			Printf(out, "%s %s: %s\n", groupName(v.Group), limitName(v.Limit), v.Reason)
+			Printf(out, "%s %s: %s\n", groupName(v.Group, v.Key), limitName(v.Limit), v.Reason)
 		}
 	}
 	Printf(out, "%s read back, %d not enforced", Count(len(all), "limit", "limits"), bad)
@@ -51,7 +51,7 @@ func ProbePlan(out io.Writer, pl verify.Plan, dryRun bool) {
 			l.Takes.Round(time.Second/10))
 	}
 	for _, l := range pl.Left {
-		Printf(out, "  %s %s is only read back: %s\n", groupName(l.Group), keyName(l.Key, l.On), l.Why)
+		Printf(out, "  %s %s is only read back: %s\n", groupName(l.Group, l.Key), keyName(l.Key, l.On), l.Why)
 	}
 	if dryRun {
 		Println(out, "dry run: nothing was started")
@@ -75,13 +75,13 @@ func Probed(out io.Writer, all []verify.Result) {
 		if r.Difference != nil {
 			difference = *r.Difference
 		}
-		Printf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", groupName(r.Group), keyName(r.Key, r.On), r.How,
+		Printf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", groupName(r.Group, r.Key), keyName(r.Key, r.On), r.How,
 			r.Asked, dash(r.Measured), probe.Percent(difference), r.Verdict)
 	}
 	w.flush()
 	for _, r := range all {
 		if r.Reason != "" {
-			Printf(out, "%s %s, %s: %s\n", groupName(r.Group), keyName(r.Key, r.On), r.How, r.Reason)
+			Printf(out, "%s %s, %s: %s\n", groupName(r.Group, r.Key), keyName(r.Key, r.On), r.How, r.Reason)
 		}
 	}
 	Printf(out, "%s, %d not enforced\n", Count(measured, "limit measured", "limits measured"), faults)

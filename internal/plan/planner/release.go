@@ -68,6 +68,7 @@ func release(in plan.Input) plan.Plan {
 		func(cgroup.Dir) string { return whyReleased })
 	if r.In.Releases(layout.RootGroup) {
 		hostwide.GiveDisksBack(r.In, r.Desired.Forest, r.out, whyReleased)
+		hostwide.GiveTuningBack(r.In, r.out, nil, whyReleased)
 	}
 	r.giveControllersBack()
 	hostwide.SwitchMovesBack(r.In, r.out)

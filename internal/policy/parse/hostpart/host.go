@@ -74,6 +74,7 @@ func Form() yamlform.Form[policy.HostPart] {
 			},
 			reclaimField(),
 			historyField(),
+			tuneField(),
 		},
 	}
 }

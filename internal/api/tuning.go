@@ -1,0 +1,12 @@
+package api
+
+// Tuning is a setting of the kernel that is kept, as `tune status` shows it.
+type Tuning struct {
+	Name   string `json:"name"`
+	Wanted string `json:"wanted"`
+	Holds  string `json:"holds"`  // "" where the kernel does not have it
+	Before string `json:"before"` // what it held before bulkhead changed it; "" where it has not
+	From   string `json:"from"`   // "host.tune", "tune apply MEM-01"
+	// Overruled says which line of another file sets it after ours when the host boots; "" is none.
+	Overruled string `json:"overruled,omitempty"`
+}

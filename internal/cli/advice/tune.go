@@ -1,0 +1,270 @@
+package advice
+
+import (
+	"cmp"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"bulkhead/internal/advise"
+	"bulkhead/internal/advise/gather"
+	"bulkhead/internal/advise/rule"
+	"bulkhead/internal/api"
+	"bulkhead/internal/cli/render"
+	"bulkhead/internal/cli/usage"
+	"bulkhead/internal/inspect"
+	"bulkhead/internal/linux/tunable"
+	"bulkhead/internal/state"
+	"bulkhead/internal/transaction"
+)
+
+// Session is what the verb tune needs of the command line.
+type Session struct {
+	Out   io.Writer
+	Look  func() (*transaction.Controller, error) // at the host
+	Open  func() (*transaction.Controller, error) // the state directory too
+	Print func(v any, text func()) error
+	// Flags gives a verb the flags of changes, and then the request that they make.
+	Flags func(c *cobra.Command) (request func(verb string) api.Request)
+	// Change has a request done and prints what was done.
+	Change func(cmd *cobra.Command, q api.Request) error
+}
+
+// TuneCommand gives the verb.
+func TuneCommand(s Session) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "tune VERB",
+		Short: "follow advice: settings of the kernel that are kept, and taken back",
+		Long: `tune follows what advise says where that is a setting of the running kernel: a sysctl, or a file below
+/sys. A setting is in force at once and after each boot, and the agent keeps it. Its old value is recorded before, and
+rollback gives it back, after a reboot too. What else advise says (mounts, units, the kernel command line, settings of
+engines) is listed by plan and left to you.`,
+		Example: `  bulkhead tune plan                               what can be set, and what is left to you
+  bulkhead tune apply MEM-01 MEM-12 --dry-run
+  bulkhead tune apply --severity high --confirm-within 10m
+  bulkhead tune status                             what is set, by whom, and what it was
+  bulkhead tune rollback MEM-01                    as it was before`,
+	}
+	c.AddCommand(tunePlanCmd(s), tuneApplyCmd(s), tuneRollbackCmd(s), tuneStatusCmd(s))
+	return c
+}
+
+// tuning is what `tune plan` prints for a finding.
+type tuning struct {
+	Rule     string        `json:"rule"`
+	Severity string        `json:"severity"`
+	Title    string        `json:"title"`
+	Settings []state.Tuned `json:"-"`
+	Sets     []string      `json:"sets"` // "vm.swappiness = 1"
+	// ByHand is the change that tune does not make; "" where it makes it.
+	ByHand string         `json:"by_hand,omitempty"`
+	Cost   string         `json:"cost,omitempty"`
+	Losers []advise.Loser `json:"losers"`
+}
+
+// tunings asks the host and the rules; of the rules that are named, or of all.
+func (s Session) tunings(cmd *cobra.Command, names []string, severity string) ([]tuning, error) {
+	if severity != "" && !slices.Contains(rule.Severities, severity) {
+		return nil, usage.Errorf(cmd, "%q is no severity: critical, high, medium, low and info are", severity)
+	}
+	rules, err := rule.With(siteRules)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if _, known := rules.Find(name); !known {
+			return nil, usage.Errorf(cmd, "there is no rule %q; `bulkhead advise list` lists them", name)
+		}
+	}
+	c, err := s.Look()
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	rep := advise.Run(rules, gather.Facts(cmd.Context(), c.Host),
+		advise.Options{Severity: severity, Today: time.Now().Format(time.DateOnly)})
+	all := []tuning{}
+	for _, f := range rep.Findings {
+		if len(names) == 0 || slices.Contains(names, f.Rule) {
+			all = append(all, tuningOf(f))
+		}
+	}
+	return all, nil
+}
+
+// tuningOf is what can be set of a finding.
+func tuningOf(f advise.Finding) tuning {
+	t := tuning{Rule: f.Rule, Severity: f.Severity, Title: f.Title, Sets: []string{}, Cost: f.Change.Cost,
+		Losers: f.Losers}
+	names := []string{f.Change.Key}
+	switch f.Change.Class {
+	case rule.ClassSysctl:
+	case rule.ClassSysfs:
+		if strings.ContainsAny(f.Change.Key, "*?[") {
+			names, _ = filepath.Glob(f.Change.Key) // no such file is nothing to set
+		}
+	default:
+		names = nil
+	}
+	for _, name := range names {
+		if tunable.Check(name, f.Change.Value) == nil {
+			t.Settings = append(t.Settings, state.Tuned{Rule: f.Rule, Name: name, Value: f.Change.Value})
+			t.Sets = append(t.Sets, name+" = "+f.Change.Value)
+		}
+	}
+	if len(t.Settings) == 0 {
+		t.ByHand = changeOf(f.Change)
+	}
+	return t
+}
+
+func tunePlanCmd(s Session) *cobra.Command {
+	var severity string
+	c := &cobra.Command{
+		Use:   "plan [RULE…]",
+		Short: "what apply would set, and what of the advice is left to you",
+		Args:  cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			all, err := s.tunings(cmd, args, severity)
+			if err != nil {
+				return err
+			}
+			return s.Print(all, func() { printTunings(s.Out, all) })
+		},
+	}
+	severityFlag(c, &severity)
+	return c
+}
+
+func severityFlag(c *cobra.Command, severity *string) {
+	c.Flags().StringVar(severity, "severity", "", "only from this on: critical, high, medium, low or info")
+}
+
+func printTunings(out io.Writer, all []tuning) {
+	settable := slices.DeleteFunc(slices.Clone(all), func(t tuning) bool { return t.ByHand != "" })
+	for _, t := range settable {
+		render.Printf(out, "%s  %s  %s\n", strings.ToUpper(t.Severity), t.Rule, t.Title)
+		for _, set := range t.Sets {
+			render.Printf(out, "  set     %s\n", set)
+		}
+		if t.Cost != "" {
+			render.Printf(out, "  cost    %s\n", t.Cost)
+		}
+		for _, l := range t.Losers {
+			render.Printf(out, "  loses   %s, which wants %s\n", l.Instance, l.Wants)
+		}
+	}
+	if len(settable) < len(all) {
+		render.Println(out, "LEFT TO YOU")
+	}
+	for _, t := range all {
+		if t.ByHand != "" {
+			render.Printf(out, "  %s  %s\n", t.Rule, t.ByHand)
+		}
+	}
+	switch {
+	case len(all) == 0:
+		render.Println(out, "nothing to do: advise finds nothing")
+	case len(settable) == 0:
+		render.Println(out, "nothing that tune can set; `bulkhead advise` says more")
+	default:
+		render.Println(out, "`bulkhead tune apply RULE…` sets it, `bulkhead advise` says why")
+	}
+}
+
+func tuneApplyCmd(s Session) *cobra.Command {
+	var severity string
+	c := &cobra.Command{
+		Use:   "apply RULE… | apply --severity SEVERITY",
+		Short: "set what these rules advise, now and at boot, as one change",
+		Args:  cobra.ArbitraryArgs,
+	}
+	request := s.Flags(c)
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 && severity == "" {
+			return usage.Errorf(cmd, "say which advice to follow: tune apply RULE…, or --severity")
+		}
+		all, err := s.tunings(cmd, args, severity)
+		if err != nil {
+			return err
+		}
+		q := request("tune apply")
+		for _, t := range all {
+			if len(args) > 0 && t.ByHand != "" {
+				return api.Errorf(api.CodeRefused, "`bulkhead advise show "+t.Rule+"` says why and what it costs",
+					"%s is left to you: %s", t.Rule, t.ByHand)
+			}
+			q.Tune = append(q.Tune, t.Settings...)
+		}
+		for _, name := range args {
+			if !slices.ContainsFunc(all, func(t tuning) bool { return t.Rule == name }) {
+				render.Printf(s.Out, "%s: nothing to set, advise finds nothing by it\n", name)
+			}
+		}
+		if len(q.Tune) == 0 {
+			return nil
+		}
+		return s.Change(cmd, q)
+	}
+	severityFlag(c, &severity)
+	return c
+}
+
+func tuneRollbackCmd(s Session) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "rollback [RULE…]",
+		Short: "give settings the values that they had before; without a rule all of them",
+		Args:  cobra.ArbitraryArgs,
+	}
+	request := s.Flags(c)
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		q := request("tune rollback")
+		q.Rules = args
+		return s.Change(cmd, q)
+	}
+	return c
+}
+
+func tuneStatusCmd(s Session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "which settings are kept, by whom, and what they were before",
+		Args:  usage.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := s.Open()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			all, err := inspect.Tuning(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			return s.Print(all, func() { printTuned(s.Out, all) })
+		},
+	}
+}
+
+func printTuned(out io.Writer, all []api.Tuning) {
+	if len(all) == 0 {
+		render.Println(out, "no setting of the kernel is kept: neither host.tune nor `tune apply` has one")
+		return
+	}
+	for _, t := range all {
+		render.Printf(out, "%s = %s\n", t.Name, t.Wanted)
+		if t.Holds != t.Wanted {
+			render.Printf(out, "  DIFFERS  it is %s\n", cmp.Or(t.Holds, "not in this kernel"))
+		}
+		render.Printf(out, "  by       %s\n", t.From)
+		if t.Before != "" {
+			render.Printf(out, "  before   %s\n", t.Before)
+		}
+		if t.Overruled != "" {
+			render.Printf(out, "  at boot  %s, after bulkhead's file: take that line out\n", t.Overruled)
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package advice
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"bulkhead/internal/advise"
+	"bulkhead/internal/api"
+)
+
+// What tune sets of a finding is a setting of the kernel with a value; all else is left to the DBA, and said.
+func TestTuningOf(t *testing.T) {
+	for _, tt := range []struct{ class, key, value, sets, byHand string }{
+		{"sysctl", "vm.swappiness", "1", "vm.swappiness = 1", ""},
+		{"sysfs", "/sys/kernel/mm/ksm/run", "0", "/sys/kernel/mm/ksm/run = 0", ""},
+		{"sysfs", "/sys/no/such*/file", "0", "", "/sys/no/such*/file = 0"},
+		{"sysctl", "vm.overcommit_ratio", "", "", "sysctl vm.overcommit_ratio"},
+		{"queue", "scheduler", "none", "", "queue/scheduler of the disk = none"},
+		{"cmdline", "psi", "psi=1", "", "add psi=1 to the kernel command line"},
+		{"advice", "swap", "", "", "none that a program should make"},
+	} {
+		got := tuningOf(advise.Finding{Rule: "X-1",
+			Change: advise.Change{Class: tt.class, Key: tt.key, Value: tt.value}})
+		if sets := strings.Join(got.Sets, "; "); sets != tt.sets || got.ByHand != tt.byHand ||
+			len(got.Settings) != len(got.Sets) {
+			t.Errorf("%s %s: sets %q, by hand %q; want %q, %q", tt.class, tt.key, sets, got.ByHand, tt.sets, tt.byHand)
+		}
+		var out bytes.Buffer
+		printTunings(&out, []tuning{got})
+		if text := out.String(); strings.Contains(text, "LEFT TO YOU") != (tt.byHand != "") ||
+			strings.Contains(text, "tune apply") != (tt.sets != "") {
+			t.Errorf("%s %s:\n%s", tt.class, tt.key, text)
+		}
+	}
+}
+
+// The status says what differs, what was before, and who wins at boot.
+func TestPrintTuned(t *testing.T) {
+	var out bytes.Buffer
+	printTuned(&out, []api.Tuning{
+		{Name: "vm.swappiness", Wanted: "1", Holds: "1", Before: "60", From: "tune apply MEM-01"},
+		{Name: "vm.x", Wanted: "1", From: "host.tune, p.yaml:3", Overruled: "line 2 of /etc/sysctl.d/99-a.conf sets 9"},
+	})
+	want := `vm.swappiness = 1
+  by       tune apply MEM-01
+  before   60
+vm.x = 1
+  DIFFERS  it is not in this kernel
+  by       host.tune, p.yaml:3
+  at boot  line 2 of /etc/sysctl.d/99-a.conf sets 9, after bulkhead's file: take that line out
+`
+	if out.String() != want {
+		t.Errorf("it says\n%s", out.String())
+	}
+}

@@ -1,0 +1,94 @@
+package control
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"bulkhead/internal/api"
+	"bulkhead/internal/confirm"
+	"bulkhead/internal/journal"
+	"bulkhead/internal/linux/tunable"
+	"bulkhead/internal/policy"
+	"bulkhead/internal/revisions"
+	"bulkhead/internal/state"
+	"bulkhead/internal/transaction"
+)
+
+// tune puts settings of the kernel in force beside the policy, all of them or none. A host without a policy gets one of
+// no groups.
+func tune(ctx context.Context, c *transaction.Controller, r api.Request, reply *transaction.Outcome) error {
+	_, s, err := c.Recorded()
+	if err != nil {
+		return err
+	}
+	all := slices.Clone(s.Tuned)
+	for _, t := range r.Tune {
+		if err := tunable.Check(t.Name, t.Value); err != nil {
+			return api.Errorf(api.CodeUsage, "", "%s: %w", t.Rule, err)
+		}
+		all = slices.DeleteFunc(all, func(o state.Tuned) bool { return o.Name == t.Name })
+		t.At, t.By, t.Reason = c.Now(), r.By, r.Reason
+		all = append(all, t)
+	}
+	return settle(ctx, c, r, reply, s, all)
+}
+
+// untune gives settings their old values back.
+func untune(ctx context.Context, c *transaction.Controller, r api.Request, reply *transaction.Outcome) error {
+	_, s, err := c.Recorded()
+	if err != nil {
+		return err
+	}
+	for _, rule := range r.Rules {
+		if !slices.ContainsFunc(s.Tuned, func(t state.Tuned) bool { return t.Rule == rule }) {
+			return api.Errorf(api.CodeUsage, "`bulkhead tune status` lists what it did",
+				"`tune apply` did nothing by %s", rule)
+		}
+	}
+	left := slices.DeleteFunc(slices.Clone(s.Tuned), func(t state.Tuned) bool {
+		return len(r.Rules) == 0 || slices.Contains(r.Rules, t.Rule)
+	})
+	if len(left) == len(s.Tuned) {
+		reply.Text = "nothing to do: `tune apply` has nothing in force"
+		return nil
+	}
+	return settle(ctx, c, r, reply, s, left)
+}
+
+// noGroups is the policy of a host on which the kernel is tuned and nothing else is asked for.
+var noGroups = []policy.Source{{Path: "tune", Text: "version: 1\n"}}
+
+// settle puts a list of settings in force and records it.
+func settle(ctx context.Context, c *transaction.Controller, r api.Request, reply *transaction.Outcome,
+	s *state.Documents, all []state.Tuned) error {
+	docs := map[string]any{state.DocTuned: all}
+	sources := noGroups
+	if s.Applied != nil {
+		sources, reply.Revision = s.Applied.Sources, s.Applied.Revision
+	} else {
+		revision, err := revisions.Next(c.Store, s, false)
+		if err != nil {
+			return err
+		}
+		reply.Revision = revision
+		docs[state.DocApplied] = state.Applied{Revision: revision, Sources: sources, At: time.Now(), By: r.By,
+			Reason: r.Reason, Flat: true}
+		docs[journal.VersionName(revision)] = sources
+	}
+	if s.Released[""] {
+		return api.Errorf(api.CodeFailed, "`bulkhead apply` governs it again", "this host was released")
+	}
+	l := transaction.OptionsOver(s, sources)
+	l.Tuned, l.Shares, l.Lenient = all, true, true
+	v, err := c.View(ctx, l)
+	if err != nil {
+		return err
+	}
+	reply.Problems = v.Problems
+	run := func() error { return c.RunOthers(ctx, v, r, reply.Revision, reply, nil) }
+	if r.DryRun {
+		return run()
+	}
+	return confirm.Commit(ctx, c, v, r, reply, s, docs, run)
+}

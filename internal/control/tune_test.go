@@ -1,0 +1,229 @@
+package control
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"bulkhead/internal/api"
+	"bulkhead/internal/inspect"
+	"bulkhead/internal/linux/tunable"
+	"bulkhead/internal/plan"
+	"bulkhead/internal/state"
+)
+
+const (
+	swappiness = "proc/sys/vm/swappiness"
+	thpFile    = "sys/kernel/mm/transparent_hugepage/enabled"
+)
+
+// tunedMachine is a machine with two settings of the kernel.
+func tunedMachine(t *testing.T) *machine {
+	t.Helper()
+	m := newMachine(t, "252.39")
+	m.put(swappiness, "60\n")
+	m.put(thpFile, "always\n")
+	return m
+}
+
+func (m *machine) put(file, text string) {
+	m.t.Helper()
+	at := filepath.Join(m.root, file)
+	m.must(os.MkdirAll(filepath.Dir(at), 0o755))
+	m.must(os.WriteFile(at, []byte(text), 0o600))
+}
+
+// settings are what the machine's settings and boot files hold, without what bulkhead says of its files.
+func (m *machine) settings() string {
+	m.t.Helper()
+	var held []string
+	for _, file := range []string{swappiness, thpFile, tunable.SysctlFile, tunable.AttributeFile} {
+		text, err := os.ReadFile(filepath.Join(m.root, file))
+		if err != nil && !os.IsNotExist(err) {
+			m.t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if !strings.HasPrefix(line, "#") {
+				held = append(held, strings.TrimSpace(line))
+			}
+		}
+	}
+	return strings.Join(held, "; ")
+}
+
+func (m *machine) tunedAs(when, want string) {
+	m.t.Helper()
+	if got := m.settings(); got != want {
+		m.t.Errorf("%s: it is %q, want %q", when, got, want)
+	}
+}
+
+func (m *machine) tune(settings ...state.Tuned) *api.Reply {
+	m.t.Helper()
+	reply, err := m.do(api.Request{Verb: "tune apply", Tune: settings})
+	m.must(err)
+	return reply
+}
+
+var (
+	lowSwap = state.Tuned{Rule: "MEM-01", Name: "vm.swappiness", Value: "1"}
+	madvise = state.Tuned{Rule: "MEM-12", Name: "/" + thpFile, Value: "madvise"}
+)
+
+const (
+	untunedHost = "60; always"
+	tunedHost   = "1; madvise; vm.swappiness = 1; w /" + thpFile + " - - - - madvise"
+)
+
+// boot starts the machine again: with what its files set, and with another boot id.
+func (m *machine) boot() {
+	m.t.Helper()
+	m.put(swappiness, "60\n")
+	m.put(thpFile, "always\n")
+	held := m.settings()
+	if strings.Contains(held, "vm.swappiness = 1") {
+		m.put(swappiness, "1\n")
+	}
+	if strings.Contains(held, "- madvise") {
+		m.put(thpFile, "madvise\n")
+	}
+	m.put("proc/sys/kernel/random/boot_id", "11111111-2222-3333-4444-555555555555\n")
+	m.reopened(-1)
+}
+
+// Settings come into force, at boot too, and go again as they were, after a boot too; on a host without a policy.
+func TestTune(t *testing.T) {
+	for _, booted := range []bool{false, true} {
+		m := tunedMachine(t)
+		m.tune(lowSwap, madvise)
+		m.tunedAs("tuned", tunedHost)
+		if reply := m.tune(lowSwap); len(reply.Plan.Steps) > 0 {
+			t.Errorf("once more: %+v", reply.Plan.Steps)
+		}
+		if booted {
+			m.boot()
+			m.tunedAs("booted", tunedHost)
+		}
+		_, err := m.do(api.Request{Verb: "tune rollback", Rules: []string{"MEM-01"}})
+		m.must(err)
+		m.tunedAs("without MEM-01", "60; madvise; w /"+thpFile+" - - - - madvise")
+		_, err = m.do(api.Request{Verb: "tune rollback", Rules: []string{"MEM-99"}})
+		if err == nil || !strings.Contains(err.Error(), "MEM-99") {
+			t.Errorf("an unknown rule: %v", err)
+		}
+		m.tune(lowSwap)
+		if _, err := m.do(api.Request{Verb: "tune rollback"}); err != nil {
+			t.Error(err)
+		}
+		m.tunedAs("rolled back", untunedHost)
+		m.tune(lowSwap, madvise)
+		m.release()
+		m.tunedAs("released", untunedHost)
+		if s, err := state.Load(m.Store, state.DocTuned); err != nil || len(s.Tuned) > 0 {
+			t.Errorf("after a release: %+v, %v", s.Tuned, err)
+		}
+	}
+}
+
+// What the policy says of a setting counts, and what is taken out of it goes.
+func TestTuneByPolicy(t *testing.T) {
+	m := tunedMachine(t)
+	m.tune(lowSwap)
+	m.apply("host: {tune: {vm.swappiness: 10, thp: madvise}}\n")
+	m.tunedAs("by the policy", "10; madvise; vm.swappiness = 10; w /"+thpFile+" - - - - madvise")
+	m.apply("host: {tune: {vm.no_such: 10}}\n")
+	m.tunedAs("by `tune apply` again", "1; always; vm.swappiness = 1")
+	st, err := inspect.Status(t.Context(), m.Reconciler.Controller)
+	m.must(err)
+	if st.Differs > 0 {
+		t.Errorf("%d steps differ", st.Differs)
+	}
+	reply := m.apply("host: {tune: {vm.no_such: 11}}\n")
+	if text := plan.Render(reply.Plan, plan.RenderOptions{Form: plan.FormBrief}); !strings.Contains(text,
+		"this kernel has no vm.no_such") {
+		t.Errorf("it says\n%s", text)
+	}
+}
+
+// The agent puts right what somebody else changed, and says so; an edited file is kept aside.
+func TestTuneIsKept(t *testing.T) {
+	m := tunedMachine(t)
+	m.tune(lowSwap, madvise)
+	_, err := m.full()
+	m.must(err)
+	m.put(swappiness, "30\n")
+	m.put(tunable.SysctlFile, "vm.swappiness = 30\n")
+	_, err = m.full()
+	m.must(err)
+	m.tunedAs("put right", tunedHost)
+	if text, err := os.ReadFile(filepath.Join(m.root, tunable.SysctlFile+tunable.Edited)); err != nil ||
+		string(text) != "vm.swappiness = 30\n" {
+		t.Errorf("kept aside: %q, %v", text, err)
+	}
+	s, err := state.Load(m.Store, state.DocConflicts)
+	m.must(err)
+	var said []string
+	for _, c := range s.Conflicts {
+		said = append(said, c.String())
+	}
+	if text := strings.Join(said, "\n"); !strings.Contains(text, `held "30" instead of "1"`) {
+		t.Errorf("conflicts:\n%s", text)
+	}
+}
+
+// What nobody confirms is undone.
+func TestTuneOnTrial(t *testing.T) {
+	m := tunedMachine(t)
+	m.tune(lowSwap)
+	_, err := m.do(api.Request{Verb: "tune apply", Tune: []state.Tuned{madvise}, ConfirmWithin: time.Minute})
+	m.must(err)
+	m.tunedAs("on trial", tunedHost)
+	m.ahead = 2 * time.Minute
+	m.tended()
+	m.watched()
+	m.tunedAs("undone", "1; always; vm.swappiness = 1")
+}
+
+// Killed after any step, tune apply is undone by whoever comes next, after a boot too, and so is what takes it back.
+func TestTuneKilled(t *testing.T) {
+	for _, verb := range []string{"tune apply", "tune rollback"} {
+		for _, booted := range []bool{false, true} {
+			for at := 0; ; at++ {
+				m := tunedMachine(t)
+				want := untunedHost
+				r := api.Request{Verb: verb, Tune: []state.Tuned{lowSwap, madvise}}
+				if verb == "tune rollback" {
+					m.tune(r.Tune...)
+					r.Tune, want = nil, tunedHost
+				}
+				m.AfterStep = func(i int, _ plan.Step) {
+					if i == at {
+						panic(killed{})
+					}
+				}
+				died := true
+				m.surviving(func() {
+					_, err := m.do(r)
+					m.must(err)
+					died = false
+				})
+				m.AfterStep = nil
+				if !died {
+					if at < 4 {
+						t.Errorf("%s ended after %d steps", verb, at)
+					}
+					break
+				}
+				if booted {
+					m.boot()
+				}
+				if _, err := m.full(); err != nil {
+					t.Errorf("%s, step %d: %v", verb, at, err)
+				}
+				m.tunedAs(verb, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,40 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"path/filepath"
+	"strconv"
+
+	"bulkhead/internal/api"
+	"bulkhead/internal/linux/tunable"
+	"bulkhead/internal/transaction"
+)
+
+// Tuning lists the settings of the kernel that are kept.
+func Tuning(ctx context.Context, c *transaction.Controller) ([]api.Tuning, error) {
+	_, s, err := c.Recorded()
+	if err != nil {
+		return nil, err
+	}
+	all := []api.Tuning{}
+	if s.Applied == nil || s.Released[""] {
+		return all, nil
+	}
+	v, _, err := c.Current(ctx, transaction.ViewOptions{})
+	if err != nil {
+		return nil, err
+	}
+	overruled := transaction.Overruled(c, v)
+	for _, t := range v.Tune {
+		target := tunable.Target(t.Name)
+		holds, _ := v.Observed.Held(target)
+		from := cmp.Or(t.From, "host.tune")
+		if t.Pos.Line > 0 {
+			from += ", " + filepath.Base(t.Pos.File) + ":" + strconv.Itoa(t.Pos.Line)
+		}
+		all = append(all, api.Tuning{Name: t.Name, Wanted: t.Value, Holds: holds, From: from,
+			Before: v.Observed.Originals.Tuned[target], Overruled: overruled[target]})
+	}
+	return all, nil
+}

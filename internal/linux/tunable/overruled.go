@@ -1,0 +1,58 @@
+package tunable
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"bulkhead/internal/change"
+	"bulkhead/internal/linux/sysroot"
+)
+
+// sysctlDirs are where sysctl.d(5) reads; a file hides those of its name in later directories.
+var sysctlDirs = []string{
+	"/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d",
+}
+
+// Overruled says which lines of other files win over bulkhead's at boot, for settings by their targets: the last file
+// by name does. It reads sysctl.d(5) alone; a line that sets the same value is no rival.
+func Overruled(root *sysroot.FS, wanted map[change.Target]string) (by map[change.Target]string) {
+	by = map[change.Target]string{}
+	files := map[string]string{}
+	for _, dir := range slices.Backward(sysctlDirs) {
+		names, _ := root.ReadDir(dir) // one that is not there has no files
+		for _, name := range names {
+			files[name] = path.Join(dir, name)
+		}
+	}
+	ours := path.Base(SysctlFile)
+	var later []string
+	for name := range files {
+		if name > ours && path.Ext(name) == ".conf" {
+			later = append(later, name)
+		}
+	}
+	slices.Sort(later)
+	for _, name := range later {
+		text, _ := root.ReadText(files[name])
+		for number, line := range strings.Split(text, "\n") {
+			key, value, is := strings.Cut(line, "=")
+			key = strings.ReplaceAll(strings.TrimPrefix(strings.TrimSpace(key), "-"), "/", ".")
+			if !is || strings.HasPrefix(key, "#") || strings.HasPrefix(key, ";") {
+				continue
+			}
+			for target, want := range wanted {
+				matches, _ := path.Match(key, strings.ReplaceAll(target.Addr, "/", "."))
+				switch {
+				case target.Kind != KindSysctl || !matches:
+				case slices.Equal(strings.Fields(value), strings.Fields(want)):
+					delete(by, target)
+				default:
+					by[target] = fmt.Sprintf("line %d of %s sets %s", number+1, files[name], strings.TrimSpace(value))
+				}
+			}
+		}
+	}
+	return by
+}

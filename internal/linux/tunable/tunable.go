@@ -1,0 +1,63 @@
+// Package tunable has the actuators of settings of the running kernel, and of the files that give the host the same
+// settings when it boots: sysctls below /proc/sys (sysctl(8), sysctl.d(5)) and attributes below /sys (tmpfiles.d(5)).
+//
+// What is written outlives a boot, as the files set it again: changes of these kinds are undone in later boots, too.
+package tunable
+
+import (
+	"fmt"
+	"strings"
+
+	"bulkhead/internal/change"
+)
+
+// Kinds are all kinds of this package.
+var Kinds = []change.Kind{KindSysctl, KindAttribute, KindBootFile}
+
+// Sysctl is the target of a sysctl.
+func Sysctl(name string) change.Target { return change.Target{Kind: KindSysctl, Addr: name} }
+
+// Attribute is the target of a file below /sys.
+func Attribute(path string) change.Target { return change.Target{Kind: KindAttribute, Addr: path} }
+
+// Actuators are those of all kinds.
+func (h Host) Actuators() change.Actuators {
+	return change.Actuators{
+		KindSysctl:    Settings{Host: h, path: sysctlPath},
+		KindAttribute: Settings{Host: h, path: attributePath},
+		KindBootFile:  BootFiles{Host: h},
+	}
+}
+
+// Check says what is wrong with a setting: its name is that of a sysctl or a path below /sys, and its value is one line
+// of printable ASCII. nil is nothing.
+func Check(name, value string) error {
+	find := sysctlPath
+	if strings.HasPrefix(name, "/") {
+		find = attributePath
+	}
+	if _, err := find(name); err != nil {
+		return err
+	}
+	switch {
+	case strings.TrimSpace(value) != value || value == "":
+		return fmt.Errorf("%s has no value", name)
+	case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }):
+		return fmt.Errorf("%s: the value %q has characters that no setting of the kernel has", name, value)
+	}
+	return nil
+}
+
+// ShortNames are names by which people know settings.
+var ShortNames = map[string]string{
+	"thp":        "/sys/kernel/mm/transparent_hugepage/enabled",
+	"thp_defrag": "/sys/kernel/mm/transparent_hugepage/defrag",
+}
+
+// Target is that of a setting by its name.
+func Target(name string) change.Target {
+	if strings.HasPrefix(name, "/") {
+		return Attribute(name)
+	}
+	return Sysctl(name)
+}

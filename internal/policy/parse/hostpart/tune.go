@@ -1,0 +1,50 @@
+package hostpart
+
+import (
+	"cmp"
+	"slices"
+
+	"bulkhead/internal/linux/tunable"
+	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/yamlform"
+)
+
+// tuneField is `host: {tune: {vm.swappiness: 1, thp: madvise}}`.
+func tuneField() yamlform.FormKey[policy.HostPart] {
+	return yamlform.FormKey[policy.HostPart]{
+		Name: "tune",
+		Doc: "Settings of the kernel for the whole host: sysctls by name, paths below /sys, thp and thp_defrag. They " +
+			"are in force at once and after each boot; what is taken out has its old value again.",
+		Schema: policy.JSONSchema{
+			"type": "object", "examples": []any{map[string]any{"vm.swappiness": 1, "thp": "madvise"}},
+			"additionalProperties": policy.JSONSchema{"type": []string{"string", "integer"}},
+		},
+		Read: func(v yamlform.Item, h *policy.HostPart) {
+			for _, e := range v.Entries("host.tune.") {
+				if t, ok := readTuning(e); ok {
+					h.Tune = append(h.Tune, t)
+				}
+			}
+			slices.SortStableFunc(h.Tune, func(a, b policy.Tuning) int { return cmp.Compare(a.Name, b.Name) })
+			for i := 1; i < len(h.Tune); i++ {
+				if h.Tune[i].Name == h.Tune[i-1].Name {
+					v.FailAt(h.Tune[i].Pos, "keep one of them", "host.tune: %s is here twice", h.Tune[i].Name)
+				}
+			}
+		},
+	}
+}
+
+// readTuning is one setting.
+func readTuning(e yamlform.Entry) (t policy.Tuning, ok bool) {
+	text, ok := e.Item.Text()
+	if !ok {
+		return t, false
+	}
+	t = policy.Tuning{Name: cmp.Or(tunable.ShortNames[e.Name], e.Name), Value: text, Pos: e.Key.Pos()}
+	if err := tunable.Check(t.Name, t.Value); err != nil {
+		e.Item.Fail("vm.swappiness: 1, thp: madvise, /sys/kernel/mm/ksm/run: 0", "host.tune: %s", err)
+		return t, false
+	}
+	return t, true
+}
