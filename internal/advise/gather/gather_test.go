@@ -39,7 +39,7 @@ func TestHostFacts(t *testing.T) {
 		"proc/cmdline":                                         "root=/dev/sda1 elevator=noop\n",
 		"sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "powersave\n",
 	})
-	set := Facts(t.Context(), h)
+	set := Facts(t.Context(), h, Options{})
 	for name, want := range map[string]any{"host.swappiness": int64(60), "host.thp": "madvise",
 		"host.port_high":   int64(60999),
 		"host.aio_percent": int64(91), "host.cmdline_elevator": true, "host.tuned_profile": "",
@@ -58,7 +58,7 @@ func TestHostFacts(t *testing.T) {
 
 // Each fact of the table is read: it has a value, or a reason of its own.
 func TestEveryFactIsRead(t *testing.T) {
-	set := Facts(t.Context(), planted(t, nil))
+	set := Facts(t.Context(), planted(t, nil), Options{})
 	set.Instances = append(set.Instances, fact.Object{Values: fact.Values{}})
 	for _, row := range fact.Table {
 		if row.Scope() != fact.Host {
