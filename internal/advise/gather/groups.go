@@ -77,6 +77,10 @@ func (g groupOf) counter(h *host.Host, dir, file, name string) (int64, bool) {
 	return 0, false
 }
 
+// groupNames are the facts that groupFacts gives.
+var groupNames = []string{"instance.memory_limit", "instance.oom_kills", "instance.swap_limit",
+	"instance.memory_protected", "instance.tasks_limit", "instance.throttled_percent"}
+
 // groupFacts are those of the control groups of a process. limited is the group whose memory limit is the smallest, ""
 // where the host's memory is.
 func groupFacts(h *host.Host, f *host.Facts, p *procfs.Process, v fact.Values) (limited string) {

@@ -235,7 +235,8 @@ func machineFacts(h *host.Host) fact.Values {
 	values := fact.Values{}
 	facts, err := h.Facts()
 	if err != nil {
-		for _, name := range []string{"host.kernel", "host.nodes", "host.cgroups"} {
+		for _, name := range []string{"host.kernel", "host.nodes", "host.cgroups", "host.node_memory",
+			"host.node_free_least", "host.node_free_most", "host.node_huge_least", "host.node_huge_most"} {
 			values[name] = because(err)
 		}
 	} else {

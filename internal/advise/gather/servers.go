@@ -13,6 +13,7 @@ import (
 	"bulkhead/internal/advise/fact"
 	"bulkhead/internal/dblogin"
 	"bulkhead/internal/engine"
+	"bulkhead/internal/engine/options"
 	"bulkhead/internal/engine/recognise"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
@@ -41,14 +42,16 @@ func servers(ctx context.Context, h *host.Host, o Options) ([]server, error) {
 	machine, machineErr := h.Facts()
 	var reading []area[server]
 	var brief []server
-	for _, inst := range recognise.Instances(procs, recognise.SourceOf(h)) {
-		if inst.Sentinel() {
-			continue
-		}
+	instances := slices.DeleteFunc(recognise.Instances(procs, recognise.SourceOf(h)), engine.Instance.Sentinel)
+	users := map[string]int{}
+	for _, inst := range instances {
+		users[inst.Engine+inst.User]++
+	}
+	for _, inst := range instances {
 		brief = append(brief, server{name: inst.Name(), engine: inst.Engine, user: inst.User, values: nameFacts(inst)})
 		reading = append(reading, start(serverTime+askTime, func() server {
 			s := server{name: inst.Name(), engine: inst.Engine, user: inst.User, values: nameFacts(inst)}
-			s.read(ctx, h, inst, machine, machineErr, o.login(inst))
+			s.read(ctx, h, inst, machine, machineErr, o.login(inst), users[inst.Engine+inst.User] < 2)
 			return s
 		}))
 	}
@@ -81,24 +84,27 @@ func nameFacts(inst engine.Instance) fact.Values {
 }
 
 func (s *server) read(ctx context.Context, h *host.Host, inst engine.Instance, machine *host.Facts, machineErr error,
-	l *dblogin.Login) {
+	l *dblogin.Login, alone bool) {
 	if inst.Port != 0 {
 		s.values["instance.port_reserved"] = portReserved(h, int64(inst.Port))
 	}
 	processFacts(h, inst.Main.PID, s.values)
 	securityFacts(h, inst.Main.PID, s.values)
 	p, err := process(h, inst)
-	if err == nil {
-		err = machineErr
-	}
 	if err != nil {
 		fillUnknown(s.values, fact.Instance, because(err))
 		return
 	}
 	s.values["instance.uid"] = fact.Known(int64(p.UID), "/proc/"+strconv.Itoa(p.PID)+"/status")
-	s.limited = groupFacts(h, machine, p, s.values)
-	if dirs := groupsOf(machine, p, "memory").dirs; len(dirs) > 0 {
-		s.group = dirs[0]
+	if machineErr == nil {
+		s.limited = groupFacts(h, machine, p, s.values)
+		if dirs := groupsOf(machine, p, "memory").dirs; len(dirs) > 0 {
+			s.group = dirs[0]
+		}
+	} else {
+		for _, name := range groupNames {
+			s.values[name] = because(machineErr)
+		}
 	}
 	inService := slices.ContainsFunc(groupPaths(p), func(e string) bool { return strings.HasSuffix(e, ".service") })
 	s.values["instance.in_service"] = fact.Known(inService, "/proc/"+strconv.Itoa(p.PID)+"/cgroup")
@@ -107,7 +113,13 @@ func (s *server) read(ctx context.Context, h *host.Host, inst engine.Instance, m
 	case engine.Cassandra:
 		s.values["instance.buffer"] = heap(p)
 	case engine.ScyllaDB:
-		s.values["instance.buffer"] = fact.Unknown("only --memory on its command line tells")
+		s.values["instance.buffer"] = memoryOption(p)
+	case engine.Oracle:
+		s.values["instance.buffer"] = segments(h, p.UID)
+		if !alone {
+			s.values["instance.buffer"] = fact.Unknown("several instances have one user, and so their segments " +
+				"cannot be told apart")
+		}
 	}
 	found, trouble := settingsOf(ctx, h, inst, p, l)
 	s.trouble = trouble
@@ -150,6 +162,41 @@ func heap(p *procfs.Process) fact.Value {
 		}
 	}
 	return v
+}
+
+// memoryOption is --memory of ScyllaDB, without which it takes nearly all of the host.
+func memoryOption(p *procfs.Process) fact.Value {
+	text, given := options.LongOptions(p.Args, map[string]string{"-m": "memory"})["memory"]
+	if n, ok := size(text, 1); given && ok {
+		return fact.Known(n, "--memory on its command line")
+	}
+	return fact.Unknown("--memory is not on its command line, so that it takes nearly all of the host")
+}
+
+// segments is the SysV shared memory of a user that processes use: an SGA, where it is the one instance of the user.
+func segments(h *host.Host, uid int) fact.Value {
+	const file = "/proc/sysvipc/shm"
+	text, err := h.Root.ReadText(file)
+	if err != nil {
+		return because(err)
+	}
+	const sizeAt, usedAt, uidAt = 3, 6, 7 // key shmid perms size cpid lpid nattch uid
+	var sum int64
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) <= uidAt || fields[uidAt] != strconv.Itoa(uid) || fields[usedAt] == "0" {
+			continue
+		}
+		n, err := strconv.ParseInt(fields[sizeAt], 10, 64)
+		if err != nil {
+			return fact.Unknown("%s: %q is no size", file, fields[sizeAt])
+		}
+		sum += n
+	}
+	if sum == 0 {
+		return fact.Unknown("its user has no SysV segments; with AMM the SGA lies in /dev/shm")
+	}
+	return fact.Known(sum, file+", segments of its user")
 }
 
 // pamLimits are the files of limits.conf(5) with lines for a user. Services of systemd do not read them.

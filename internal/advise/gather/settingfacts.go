@@ -165,6 +165,12 @@ func settingFacts(inst engine.Instance, s settings, v fact.Values) {
 		}
 	case engine.MongoDB:
 		v["instance.numa_interleave"] = fact.Known(false, "mongod has no such setting")
+		limit, known := v.Get("instance.memory_limit").Is.(int64)
+		if _, err := s.get("storage.wiredTiger.engineConfig.cacheSizeGB", "none"); err == nil && known &&
+			v["instance.buffer"].Unknown != "" {
+			v["instance.buffer"] = fact.Known(max(256<<20, (limit-1<<30)/2),
+				"default of the engine: half of its memory less 1 GiB")
+		}
 	case engine.Redis:
 		redisFacts(v, inputs)
 	}

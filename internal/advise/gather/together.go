@@ -75,7 +75,10 @@ func together(set *fact.Set, list []server, known bool) {
 		set.Host["host."+name+"_together"], set.Host["host."+name+"_percent"] = s.value(), s.percentOf(memory)
 		set.Host["host."+name+"_known"] = s.whole()
 	}
-	s := sumOf(set.Instances, "instance.connections", nil)
+	s := sumOf(set.Instances, "instance.connections", func(v fact.Values) bool {
+		engine, _ := v.Get("instance.engine").Is.(string)
+		return slices.Contains(countsConnections, engine)
+	})
 	set.Host["host.connections_together"], set.Host["host.connections_known"] = s.value(), s.whole()
 	s = sumOf(set.Instances, "instance.files_needed", func(v fact.Values) bool {
 		engine, _ := v.Get("instance.engine").Is.(string)
@@ -104,6 +107,9 @@ func together(set *fact.Set, list []server, known bool) {
 		}
 	}
 }
+
+// countsConnections are the engines whose limit of connections is read.
+var countsConnections = []string{"mysql", "mariadb", "percona", "postgresql", "redis", "valkey", "mongodb"}
 
 // countsFiles are the engines for which filesNeeded has a formula.
 var countsFiles = []string{"mysql", "mariadb", "percona", "redis", "valkey"}

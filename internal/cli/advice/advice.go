@@ -38,8 +38,8 @@ func Command(out io.Writer, look func() (*transaction.Controller, error), print 
 		Long: "advise holds rules against this host and its databases. Each finding has what was read and where, " +
 			"what it means here, and what would put it right. It changes nothing. A rule that lacks a fact is " +
 			"undecided, and no finding. Rules of the site are read from " + siteRules + ". Servers are asked for " +
-			"their settings where --dsn or a `guard` of the applied policy says how to log in; of others option files " +
-			"and arguments are read.",
+			"their settings where --dsn or a `guard` of the applied policy says how to log in; of others the option " +
+			"files and arguments are read.",
 		Example: `  bulkhead advise                         what there is to put right, worst first
   bulkhead advise --severity high         of these the worst
   bulkhead advise --instance mysql3306    what concerns one instance
