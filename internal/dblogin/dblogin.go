@@ -191,5 +191,6 @@ func (l *Login) OpenRedis() *redis.Client {
 	quiet()
 	o := *l.redis
 	o.PoolSize, o.MaxRetries, o.DialerRetries, o.DisableIdentity = 1, -1, 1, true
+	o.ContextTimeoutEnabled = true // else it waits its own seconds for an answer
 	return redis.NewClient(&o)
 }

@@ -42,7 +42,11 @@ func settingsOf(ctx context.Context, h *host.Host, inst engine.Instance, p *proc
 	if l != nil {
 		ctx, cancel := context.WithTimeout(ctx, askTime)
 		defer cancel()
-		a, err := ask.Settings(ctx, l, namesOf(inst))
+		var a *ask.Answer
+		err := fmt.Errorf("the DSN is one of %s", l.Engine)
+		if l.Engine == inst.Engine {
+			a, err = ask.Settings(ctx, l, namesOf(inst))
+		}
 		if err == nil {
 			err = isIt(h, inst, a)
 		}
