@@ -22,7 +22,8 @@ type Options struct {
 
 // Run holds the rules against the facts.
 func Run(set *rule.Set, facts *fact.Set, o Options) *Report {
-	rep := &Report{Findings: []Finding{}, Undecided: []Undecided{}, Passed: []Passed{}, Silenced: []Silenced{}}
+	rep := &Report{Findings: []Finding{}, Undecided: []Undecided{}, Passed: []Passed{}, Silenced: []Silenced{},
+		Notes: orEmpty(facts.Notes)}
 	for _, r := range set.Rules {
 		e := evaluation{rule: r, facts: facts, report: rep}
 		if len(r.Wanted) > 0 {

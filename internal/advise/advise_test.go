@@ -97,12 +97,24 @@ func TestEveryRule(t *testing.T) {
 		if good := Run(only, set(t, both), Options{}); len(good.Findings) > 0 || len(good.Passed) != 1 {
 			t.Errorf("%s on what keeps it: %+v", r.ID, good)
 		}
+		undecided := false
 		for name := range both {
 			less := maps.Clone(both)
 			delete(less, name)
-			if got := Run(only, set(t, less), Options{}); len(got.Findings) > 0 {
+			got := Run(only, set(t, less), Options{})
+			if len(got.Findings) > 0 {
 				t.Errorf("%s without %s: %+v", r.ID, name, got.Findings)
 			}
+			undecided = undecided || len(got.Undecided) > 0
+		}
+		// Without any fact an object is still there.
+		bare := map[string]any{"disk.kind": "", "mount.type": "", "instance.uid": 0}
+		if engine, named := f.Bad["instance"]; named {
+			bare["instance"] = engine
+		}
+		none := set(t, bare)
+		if got := Run(only, none, Options{}); !undecided && len(got.Undecided) == 0 {
+			t.Errorf("%s is not undecided without its facts: %+v", r.ID, got)
 		}
 	}
 	for id := range fixtures {

@@ -97,7 +97,7 @@ func (e *evaluation) wishes() []wish {
 					e.undecided(obj.Name, values, &rule.UndecidedError{Facts: []string{"instance.version"}})
 					break
 				}
-				if w.From != "" && !rule.Since(v, w.From) || w.Below != "" && rule.Since(v, w.Below) {
+				if w.From != "" && !fact.Since(v, w.From) || w.Below != "" && fact.Since(v, w.Below) {
 					continue
 				}
 			}

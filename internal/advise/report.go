@@ -6,6 +6,8 @@ type Report struct {
 	Undecided []Undecided `json:"undecided"`
 	Passed    []Passed    `json:"passed"`
 	Silenced  []Silenced  `json:"silenced"`
+	// Notes say what was not looked at, or not asked, and why.
+	Notes []string `json:"notes"`
 	// Apart counts the rules that have nothing to say here: what they are for is not on this host.
 	Apart int `json:"not_applicable"`
 }

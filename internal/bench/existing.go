@@ -6,14 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	"bulkhead/internal/bench/database"
 	"bulkhead/internal/bench/load"
 	"bulkhead/internal/bench/process"
+	"bulkhead/internal/dblogin"
 )
 
 // spare says what a scenario asks of a database that is not done to one that exists.
@@ -130,13 +129,7 @@ func (r *run) hide(err error) error {
 	}
 	text := err.Error()
 	for _, in := range r.existing {
-		// A shorter one says nothing where it stands by chance, and would take whole words apart.
-		if p := in.Account.Password; len(p) > 2 {
-			for _, form := range []string{p, strings.Trim(strconv.Quote(p), `"`), url.QueryEscape(p),
-				url.PathEscape(p)} {
-				text = strings.ReplaceAll(text, form, "xxxxx")
-			}
-		}
+		text = dblogin.Hide(text, in.Account.Password)
 	}
 	if text == err.Error() {
 		return err

@@ -11,7 +11,7 @@ func TestBadNames(t *testing.T) {
 		"":                                     "of the form ENGINE://",
 		"root@localhost":                       "of the form ENGINE://",
 		"mysql://root:s3cret@[::1/":            "of the form ENGINE://",
-		"oracle://scott:s3cret@db/":            `the counters of "oracle" are not known`,
+		"oracle://scott:s3cret@db/":            `"oracle" are not known`,
 		"mysql://root:s3cret@/":                "name a host, or a socket",
 		"postgres://u:s3cret@db:port/":         "",
 		"redis://:s3cret@db:6379/nine":         "",

@@ -42,6 +42,9 @@ const (
 	Percent = "%"
 )
 
+// Unlimited is the least amount that is written as no limit.
+const Unlimited = 1 << 50
+
 // Row describes one fact.
 type Row struct {
 	Name   string // "host.swappiness"
@@ -95,6 +98,7 @@ type Object struct {
 type Set struct {
 	Host                     Values
 	Disks, Mounts, Instances []Object
+	Notes                    []string // what was not looked at, and why, where no fact says it
 }
 
 // Of gives the objects of a scope.
@@ -115,6 +119,9 @@ func (s *Set) Of(scope Scope) []Object {
 func Format(r Row, is any) string {
 	switch v := is.(type) {
 	case int64:
+		if v >= Unlimited {
+			return "unlimited"
+		}
 		switch r.Unit {
 		case Bytes:
 			return Size(v)

@@ -1,111 +1,150 @@
 // Package gather reads the facts that advice is given from: files of the kernel, mounts, disks, and the database
-// instances with their settings. Its areas are read side by side, within one time for all; what cannot be read is a
-// fact that is unknown, with the reason.
+// instances with their settings. Its areas are read side by side, each within a time of its own; what cannot be read is
+// a fact that is unknown, with the reason.
 package gather
 
 import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"bulkhead/internal/advise/fact"
-	"bulkhead/internal/disks"
+	"bulkhead/internal/dblogin"
+	"bulkhead/internal/engine"
 	"bulkhead/internal/host"
 )
 
-// limit is how long all areas together may take.
-const limit = 5 * time.Second
+// areaTime is how long one area may take. Places waits for each file system that holds files of databases.
+const areaTime = 5 * time.Second
 
-// Facts reads all facts of a host. What an area has not given in time is unknown; without the area of disks, mounts
-// and instances the set has none of these, and the sums over instances are unknown.
-func Facts(ctx context.Context, h *host.Host) *fact.Set {
+// Options say which servers are asked for their settings. Nobody else is asked.
+type Options struct {
+	Logins map[string]*dblogin.Login // by the name of the instance
+	Known  []*dblogin.Login          // for instances of this host that listen where these lead
+}
+
+// login is how to ask an instance; nil is not at all.
+func (o Options) login(inst engine.Instance) *dblogin.Login {
+	if l := o.Logins[inst.Name()]; l != nil {
+		return l
+	}
+	for _, l := range o.Known {
+		local := l.Host == "localhost" || l.Host == "127.0.0.1" || l.Host == "::1"
+		if l.Engine == inst.Engine && !inst.Container &&
+			(l.Socket != "" && l.Socket == inst.Socket || local && inst.Port != 0 && l.Port == inst.Port) {
+			return l
+		}
+	}
+	return nil
+}
+
+// Facts reads all facts of a host. What an area has not given in time is unknown, and the notes say so where it is not
+// seen from the facts.
+func Facts(ctx context.Context, h *host.Host, o Options) *fact.Set {
 	set := &fact.Set{Host: fact.Values{}}
-	kernel := start(func() fact.Values { return kernelFacts(h) })
-	machine := start(func() fact.Values { return machineFacts(h) })
-	stored := start(func() *fact.Set { return storedFacts(h) })
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	for _, area := range []chan fact.Values{kernel, machine} {
-		if values, ok := await(ctx, area); ok {
+	kernel := start(areaTime, func() fact.Values { return kernelFacts(h) })
+	machine := start(areaTime, func() fact.Values { return machineFacts(h) })
+	stored := start(areaTime, func() result[*fact.Set] {
+		storage, err := h.Block.Storage()
+		if err != nil {
+			return result[*fact.Set]{err: err}
+		}
+		return result[*fact.Set]{is: &fact.Set{Disks: diskFacts(h, storage)}}
+	})
+	mounted := start(areaTime, func() result[*fact.Set] {
+		storage, err := h.Block.Storage()
+		if err != nil {
+			return result[*fact.Set]{err: err}
+		}
+		return result[*fact.Set]{is: &fact.Set{Mounts: mountFacts(h, storage)}}
+	})
+	placing := start(areaTime, func() result[*placed] { p, err := places(h); return result[*placed]{p, err} })
+	serving := start(areaTime+serverTime+askTime, func() result[[]server] {
+		s, err := servers(ctx, h, o)
+		return result[[]server]{s, err}
+	})
+
+	for _, a := range []area[fact.Values]{kernel, machine} {
+		if values, ok := a.wait(ctx); ok {
 			maps.Copy(set.Host, values)
 		}
 	}
-	if s, ok := await(ctx, stored); ok {
-		set.Disks, set.Mounts, set.Instances = s.Disks, s.Mounts, s.Instances
-		maps.Copy(set.Host, s.Host)
+	late := fact.Unknown("no answer within %s", areaTime)
+	fillUnknown(set.Host, fact.Host, late)
+	if s, ok := stored.wait(ctx); ok && s.err == nil {
+		set.Disks = s.is.Disks
+	} else {
+		set.Notes = append(set.Notes, "disks were not looked at: "+s.why(ok))
 	}
-	for _, row := range fact.Table {
-		if _, read := set.Host[row.Name]; row.Scope() == fact.Host && !read {
-			set.Host[row.Name] = fact.Unknown("no answer within %s", limit)
+	if s, ok := mounted.wait(ctx); ok && s.err == nil {
+		set.Mounts = s.is.Mounts
+	} else {
+		set.Notes = append(set.Notes, "mounts were not looked at: "+s.why(ok))
+	}
+	list, ok := serving.wait(ctx)
+	if !ok || list.err != nil {
+		set.Notes = append(set.Notes, "database instances were not looked at: "+list.why(ok))
+	}
+	for _, s := range list.is {
+		set.Instances = append(set.Instances, fact.Object{Name: s.name, Values: s.values})
+		if s.trouble != nil {
+			set.Notes = append(set.Notes, s.trouble.Error())
 		}
 	}
-	together(set)
+	for name := range o.Logins {
+		if !slices.ContainsFunc(list.is, func(s server) bool { return s.name == name }) {
+			set.Notes = append(set.Notes, fmt.Sprintf("no instance %q runs here, and so none was asked", name))
+		}
+	}
+	p, ok := placing.wait(ctx)
+	p.is.place(set, fact.Unknown("where the databases keep their files: %s", p.why(ok)))
+	together(set, list.is, ok && list.err == nil)
 	return set
 }
 
-func start[T any](read func() T) chan T {
-	done := make(chan T, 1)
-	go func() { done <- read() }()
-	return done
+// result is what an area gives, or why it gives nothing.
+type result[T any] struct {
+	is  T
+	err error
 }
 
-func await[T any](ctx context.Context, done chan T) (T, bool) {
+func (r result[T]) why(inTime bool) string {
+	switch {
+	case !inTime:
+		return "no answer in time"
+	case r.err != nil:
+		return because(r.err).Unknown
+	}
+	return "not found"
+}
+
+// area is what is read in a time of its own.
+type area[T any] struct {
+	done chan T
+	late <-chan time.Time
+}
+
+func start[T any](limit time.Duration, read func() T) area[T] {
+	a := area[T]{make(chan T, 1), time.After(limit)}
+	go func() { a.done <- read() }()
+	return a
+}
+
+// wait gives what was read; false when the area's time is over without it.
+func (a area[T]) wait(ctx context.Context) (T, bool) {
+	var none T
 	select {
-	case v := <-done:
+	case v := <-a.done: // also where its time was over while another one was waited for
 		return v, true
+	default:
+	}
+	select {
+	case v := <-a.done:
+		return v, true
+	case <-a.late:
 	case <-ctx.Done():
-		var none T
-		return none, false
 	}
-}
-
-// storedFacts are those of disks, mounts and instances.
-func storedFacts(h *host.Host) *fact.Set {
-	set := &fact.Set{Host: fact.Values{}}
-	found, err := disks.Find(h)
-	if err != nil {
-		for _, name := range []string{"host.buffers_together", "host.buffers_percent", "host.buffers_known"} {
-			set.Host[name] = fact.Unknown("%v", err)
-		}
-		return set
-	}
-	used := usersOf(found)
-	set.Disks = diskFacts(h, found, used)
-	set.Mounts = mountFacts(h, found)
-	set.Instances = instanceFacts(h, found)
-	return set
-}
-
-// together sums up what the instances of the host want.
-func together(set *fact.Set) {
-	var sum int64
-	var inputs, unread string
-	for _, inst := range set.Instances {
-		v := inst.Values.Get("instance.buffer")
-		if n, known := v.Is.(int64); known {
-			sum += n
-			inputs += fmt.Sprintf("%s %s (%s), ", inst.Name, fact.Size(n), v.From)
-		} else {
-			unread += fmt.Sprintf("%s: %s; ", inst.Name, v.Unknown)
-		}
-	}
-	if _, failed := set.Host["host.buffers_together"]; failed && set.Host["host.buffers_together"].Is == nil &&
-		len(set.Instances) == 0 && set.Host["host.buffers_together"].Unknown != "no answer within "+limit.String() {
-		return
-	}
-	memory, known := set.Host.Get("host.memory").Is.(int64)
-	if inputs == "" {
-		inputs = "no instance, "
-	}
-	inputs = inputs[:len(inputs)-2]
-	set.Host["host.buffers_together"] = fact.Known(sum, inputs)
-	set.Host["host.buffers_percent"] = fact.Unknown("the memory of the host is not known")
-	if known && memory > 0 {
-		set.Host["host.buffers_percent"] = fact.Known(sum*100/memory, inputs)
-	}
-	set.Host["host.buffers_known"] = fact.Known(true, inputs)
-	if unread != "" {
-		set.Host["host.buffers_known"] = fact.Unknown("%s", unread[:len(unread)-2])
-	}
+	return none, false
 }

@@ -11,8 +11,8 @@ import (
 	"bulkhead/internal/linux/linuxtest"
 )
 
-// planted is a captured host with some files changed.
-func planted(t *testing.T, files map[string]string) *host.Host {
+// capturedWith is a captured host with some files changed.
+func capturedWith(t *testing.T, files map[string]string) *host.Host {
 	t.Helper()
 	root := linuxtest.Unpack(t, linuxtest.Text(t, "debian12"))
 	for name, text := range files {
@@ -28,7 +28,7 @@ func planted(t *testing.T, files map[string]string) *host.Host {
 }
 
 func TestHostFacts(t *testing.T) {
-	h := planted(t, map[string]string{
+	h := capturedWith(t, map[string]string{
 		"proc/sys/vm/swappiness":                               "60\n",
 		"proc/sys/vm/zone_reclaim_mode":                        "many\n",
 		"sys/kernel/mm/transparent_hugepage/enabled":           "always [madvise] never\n",
@@ -39,7 +39,7 @@ func TestHostFacts(t *testing.T) {
 		"proc/cmdline":                                         "root=/dev/sda1 elevator=noop\n",
 		"sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "powersave\n",
 	})
-	set := Facts(t.Context(), h)
+	set := Facts(t.Context(), h, Options{})
 	for name, want := range map[string]any{"host.swappiness": int64(60), "host.thp": "madvise",
 		"host.port_high":   int64(60999),
 		"host.aio_percent": int64(91), "host.cmdline_elevator": true, "host.tuned_profile": "",
@@ -58,7 +58,7 @@ func TestHostFacts(t *testing.T) {
 
 // Each fact of the table is read: it has a value, or a reason of its own.
 func TestEveryFactIsRead(t *testing.T) {
-	set := Facts(t.Context(), planted(t, nil))
+	set := Facts(t.Context(), capturedWith(t, nil), Options{})
 	set.Instances = append(set.Instances, fact.Object{Values: fact.Values{}})
 	for _, row := range fact.Table {
 		if row.Scope() != fact.Host {
@@ -115,7 +115,7 @@ func TestListedMount(t *testing.T) {
 }
 
 func TestProcessFacts(t *testing.T) {
-	h := planted(t, map[string]string{
+	h := capturedWith(t, map[string]string{
 		"proc/77/status":        "Name:\tmysqld\nVmSwap:\t  2048 kB\nTHP_enabled:\t0\n",
 		"proc/77/limits":        "Limit  Soft Limit  Hard Limit\nMax open files            1024    524288   files\n",
 		"proc/77/oom_score_adj": "-600\n",

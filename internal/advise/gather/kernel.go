@@ -28,12 +28,17 @@ var numbers = map[string]string{
 	"host.keepalive":         "/proc/sys/net/ipv4/tcp_keepalive_time",
 	"host.aio_max":           "/proc/sys/fs/aio-max-nr",
 	"host.io_uring_disabled": "/proc/sys/kernel/io_uring_disabled",
+	"host.dirty_expire":      "/proc/sys/vm/dirty_expire_centisecs",
+	"host.cache_pressure":    "/proc/sys/vm/vfs_cache_pressure",
+	"host.syn_backlog":       "/proc/sys/net/ipv4/tcp_max_syn_backlog",
+	"host.panic_on_oops":     "/proc/sys/kernel/panic_on_oops",
 }
 
 // choices are the facts that one file holds as the word in brackets among others.
 var choices = map[string]string{
 	"host.thp":        "/sys/kernel/mm/transparent_hugepage/enabled",
 	"host.thp_defrag": "/sys/kernel/mm/transparent_hugepage/defrag",
+	"host.thp_shmem":  "/sys/kernel/mm/transparent_hugepage/shmem_enabled",
 }
 
 // kernelFacts are those that single files of the kernel hold.
@@ -59,14 +64,25 @@ func kernelFacts(h *host.Host) fact.Values {
 	values["host.clocksource"] = textOf(h, clock)
 	const ports = "/proc/sys/net/ipv4/ip_local_port_range"
 	values["host.port_low"], values["host.port_high"] = pair(h, ports)
-	reserved := "/proc/sys/net/ipv4/ip_local_reserved_ports"
-	values["host.reserved_ports"] = textOf(h, reserved)
 	values["host.aio_percent"] = share(h, "/proc/sys/fs/aio-nr", "/proc/sys/fs/aio-max-nr")
 	values["host.conntrack_percent"] = share(h, "/proc/sys/net/netfilter/nf_conntrack_count",
 		"/proc/sys/net/netfilter/nf_conntrack_max")
 	values["host.psi"] = fact.Known(h.Root.Exists("/proc/pressure/memory"), "/proc/pressure/memory")
 	values["host.governors"] = governors(h)
-	values["host.cmdline_elevator"] = elevator(h)
+	values["host.cmdline_elevator"] = onCmdline(h, "elevator=")
+	values["host.cmdline_numa_off"] = onCmdline(h, "numa=off")
+	values["host.mthp"] = mthp(h)
+	values["host.zram"] = zram(h)
+	values["host.selinux"] = selinux(h)
+	values["host.clock_right"] = clockKept(h)
+	values["host.removes_ipc"] = removesIPC(h)
+	values["host.segments"] = bigNumber(h, "/proc/sys/kernel/shmall", 4096)
+	values["host.files_most"] = bigNumber(h, "/proc/sys/fs/file-max", 1)
+	values["host.nvme_timeout"] = bigNumber(h, "/sys/module/nvme_core/parameters/io_timeout", 1)
+	values["host.tasks_most"] = fact.Known(tasksOf(h), "/proc/sys/kernel/pid_max, threads-max")
+	values["host.zfs_cache"] = zfsCache(h)
+	statFacts(h, values)
+	virtualFacts(h, values)
 	profile := textOf(h, "/etc/tuned/active_profile")
 	if _, err := h.Root.ReadText("/etc/tuned/active_profile"); errors.Is(err, fs.ErrNotExist) {
 		profile = fact.Known("", "/etc/tuned/active_profile is not there")
@@ -132,13 +148,86 @@ func governors(h *host.Host) fact.Value {
 	return fact.Known(list, cpus+"/cpu*/cpufreq/scaling_governor")
 }
 
-func elevator(h *host.Host) fact.Value {
+// onCmdline says whether an argument of the kernel begins with a text.
+func onCmdline(h *host.Host, begins string) fact.Value {
 	text, err := h.Root.ReadText("/proc/cmdline")
 	if err != nil {
 		return because(err)
 	}
-	has := slices.ContainsFunc(strings.Fields(text), func(a string) bool { return strings.HasPrefix(a, "elevator=") })
+	has := slices.ContainsFunc(strings.Fields(text), func(a string) bool { return strings.HasPrefix(a, begins) })
 	return fact.Known(has, "/proc/cmdline")
+}
+
+// mthp are the sizes of huge pages, other than the usual one, that any memory may get.
+func mthp(h *host.Host) fact.Value {
+	const dir = "/sys/kernel/mm/transparent_hugepage"
+	names, err := h.Root.ReadDir(dir)
+	if err != nil {
+		return because(err)
+	}
+	list := []string{}
+	for _, n := range names {
+		text, err := h.Root.ReadText(path.Join(dir, n, "enabled"))
+		if err == nil && strings.HasPrefix(n, "hugepages-") && strings.Contains(text, "[always]") {
+			list = append(list, strings.TrimPrefix(n, "hugepages-"))
+		}
+	}
+	slices.Sort(list)
+	return fact.Known(list, dir+"/hugepages-*/enabled")
+}
+
+func zram(h *host.Host) fact.Value {
+	text, err := h.Root.ReadText("/proc/swaps")
+	if err != nil {
+		return because(err)
+	}
+	return fact.Known(strings.Contains(text, "/zram"), "/proc/swaps")
+}
+
+// zfsCache is the most that the cache of ZFS may take; 0 without ZFS.
+func zfsCache(h *host.Host) fact.Value {
+	const file = "/proc/spl/kstat/zfs/arcstats"
+	text, err := h.Root.ReadText(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fact.Known(int64(0), file+" is not there")
+	}
+	if err != nil {
+		return because(err)
+	}
+	for line := range strings.Lines(text) {
+		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == "c_max" {
+			if n, err := strconv.ParseInt(fields[2], 10, 64); err == nil {
+				return fact.Known(n, file+" c_max")
+			}
+		}
+	}
+	return fact.Unknown("%s has no c_max", file)
+}
+
+// portReserved says whether a port is one that no outgoing connection gets: "8080,33060-33062".
+func portReserved(h *host.Host, port int64) fact.Value {
+	const file = "/proc/sys/net/ipv4/ip_local_reserved_ports"
+	text, err := h.Root.ReadText(file)
+	if err != nil {
+		return because(err)
+	}
+	for one := range strings.SplitSeq(text, ",") {
+		first, last, isRange := strings.Cut(strings.TrimSpace(one), "-")
+		low, err := strconv.ParseInt(first, 10, 64)
+		if err != nil {
+			continue
+		}
+		high := low
+		if isRange {
+			if high, err = strconv.ParseInt(last, 10, 64); err != nil {
+				continue
+			}
+		}
+		if low <= port && port <= high {
+			return fact.Known(true, file+" "+one)
+		}
+	}
+	return fact.Known(false, file)
 }
 
 // machineFacts are those of the machine as a whole.
@@ -146,13 +235,15 @@ func machineFacts(h *host.Host) fact.Values {
 	values := fact.Values{}
 	facts, err := h.Facts()
 	if err != nil {
-		for _, name := range []string{"host.kernel", "host.nodes", "host.cgroups"} {
+		for _, name := range []string{"host.kernel", "host.nodes", "host.cgroups", "host.node_memory",
+			"host.node_free_least", "host.node_free_most", "host.node_huge_least", "host.node_huge_most"} {
 			values[name] = because(err)
 		}
 	} else {
 		values["host.kernel"] = fact.Known(facts.Kernel.Text, "/proc/sys/kernel/osrelease")
 		values["host.nodes"] = fact.Known(int64(len(facts.Nodes)), "/sys/devices/system/node")
 		values["host.cgroups"] = fact.Known(cgroups(facts), "/proc/self/mountinfo")
+		nodeFacts(h, facts, values)
 	}
 	info, err := h.MemInfo()
 	for name, key := range map[string]string{"host.memory": "MemTotal", "host.swap": "SwapTotal",
@@ -167,6 +258,16 @@ func machineFacts(h *host.Host) fact.Values {
 		default:
 			values[name] = fact.Known(n, "/proc/meminfo "+key)
 		}
+	}
+	dirtyFacts(h, info["MemAvailable"], values)
+	values["host.min_free_percent"] = fact.Unknown("vm.min_free_kbytes or MemTotal is not known")
+	const reserve = "/proc/sys/vm/min_free_kbytes"
+	if n, err := h.Root.ReadInt(reserve); err == nil && info["MemTotal"] > 0 {
+		values["host.min_free_percent"] = fact.Known(n*1024*100/info["MemTotal"], reserve)
+	}
+	values["host.huge_pool"] = values["host.huge_pages"]
+	if n, known := values["host.huge_pages"].Is.(int64); known {
+		values["host.huge_pool"] = fact.Known(n*info["Hugepagesize"], "/proc/meminfo HugePages_Total, Hugepagesize")
 	}
 	values["host.page_tables_percent"] = fact.Unknown("PageTables or MemTotal is not known")
 	if total := info["MemTotal"]; total > 0 {

@@ -1,13 +1,18 @@
 package gather
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
-	"bulkhead/internal/advise/fact"
+	"bulkhead/internal/advise/ask"
+	"bulkhead/internal/dblogin"
 	"bulkhead/internal/engine"
 	"bulkhead/internal/engine/options"
 	"bulkhead/internal/engine/recognise"
@@ -15,134 +20,199 @@ import (
 	"bulkhead/internal/linux/procfs"
 )
 
-// settingNames are the facts that come from an engine's settings.
-var settingNames = []string{"instance.buffer", "instance.fsync", "instance.full_page_writes", "instance.huge_pages",
-	"instance.doublewrite", "instance.io_method"}
+// source gives a setting with where it was read. byDefault is what the engine takes where nothing sets it; "" is not
+// known here.
+type source func(name, byDefault string) (options.Setting, error)
 
-// settingFacts are those that an instance's option files and arguments say. A value that was set while the server ran
-// is not seen.
-func settingFacts(h *host.Host, inst engine.Instance, v fact.Values) {
-	for _, name := range settingNames {
-		v[name] = fact.Unknown("bulkhead does not read this setting of %s", inst.Engine)
-	}
-	p, err := process(h, inst)
-	if err != nil {
-		for _, name := range settingNames {
-			v[name] = because(err)
+// settings are what is known of one server's settings.
+type settings struct {
+	get     source
+	version string // as the server says; "" where it was not asked
+}
+
+const askHint = "the server has to be asked (--dsn)"
+
+// askTime is how long one server may take to answer.
+const askTime = 3 * time.Second
+
+// settingsOf gives the settings of an instance: in force, where it was asked and answered, else as its option files and
+// arguments say. What asking failed of is trouble.
+func settingsOf(ctx context.Context, h *host.Host, inst engine.Instance, p *procfs.Process, l *dblogin.Login) (
+	s settings, trouble error) {
+	if l != nil {
+		ctx, cancel := context.WithTimeout(ctx, askTime)
+		defer cancel()
+		var a *ask.Answer
+		err := fmt.Errorf("the DSN is one of %s", l.Engine)
+		if l.Engine == inst.Engine {
+			a, err = ask.Settings(ctx, l, namesOf(inst))
 		}
-		return
+		if err == nil {
+			err = isIt(h, inst, a)
+		}
+		if err == nil {
+			return settings{answered(a), a.Version}, nil
+		}
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			err = fmt.Errorf("no answer within %s", askTime)
+		}
+		trouble = fmt.Errorf("%s was not asked for its settings: %w", inst.Name(), err)
 	}
 	reader := options.Reader{Source: recognise.SourceOf(h)}
 	switch inst.Engine {
 	case engine.MySQL:
-		mysqlFacts(h, reader, p, inst, v)
+		s.get = mysqlFiles(h, reader, p, inst)
 	case engine.PostgreSQL:
-		postgresFacts(h, reader, p, inst, v)
+		s.get = postgresFiles(h, reader, p, inst)
 	case engine.Redis:
-		v["instance.buffer"] = fact.Unknown("the title of the process hides its configuration; " +
-			"maxmemory has to be asked")
+		s.get = redisFile(reader, p, inst)
+	case engine.MongoDB:
+		s.get = mongoFile(reader, p, inst)
+	}
+	return s, trouble
+}
+
+// isIt says whether the server that answered is the instance: the DSN may name another one.
+func isIt(h *host.Host, inst engine.Instance, a *ask.Answer) error {
+	other := func(what, its string) error {
+		return fmt.Errorf("the DSN leads to another server: its %s is %s", what, its)
+	}
+	switch {
+	case a.Port != 0 && inst.Port != 0 && a.Port != inst.Port && !slices.Contains(inst.Ports, a.Port):
+		return other("port", strconv.Itoa(a.Port))
+	case inst.Container: // it knows other names and other numbers of processes
+		return nil
+	case a.DataDir != "" && inst.DataDir != "" && !samePlace(h, a.DataDir, inst.DataDir):
+		return other("data directory", a.DataDir)
+	case a.Hostname != "":
+		own, err := h.Root.ReadText("/proc/sys/kernel/hostname")
+		if err == nil && own != a.Hostname {
+			return other("host", a.Hostname)
+		}
+	case a.PID != 0 && inst.Engine == engine.Redis && a.PID != inst.Main.PID:
+		return other("process", strconv.Itoa(a.PID))
+	case a.PID != 0 && inst.Engine == engine.PostgreSQL:
+		// Its own process of the session is a child of the postmaster.
+		stat, err := h.Root.ReadText(path.Join("/proc", strconv.Itoa(a.PID), "stat"))
+		_, rest, _ := strings.Cut(stat, ") ")
+		if fields := strings.Fields(rest); err == nil && (len(fields) < 2 || fields[1] != strconv.Itoa(inst.Main.PID)) {
+			return other("process", strconv.Itoa(a.PID))
+		}
+	}
+	return nil
+}
+
+// samePlace says whether two paths may be one directory.
+func samePlace(h *host.Host, a, b string) bool {
+	if path.Clean(a) == path.Clean(b) {
+		return true
+	}
+	realA, errA := h.Root.EvalSymlinks(a)
+	realB, errB := h.Root.EvalSymlinks(b)
+	return errA != nil || errB != nil || realA == realB
+}
+
+func answered(a *ask.Answer) source {
+	return func(name, _ string) (options.Setting, error) {
+		value, told := a.Values[name]
+		if !told {
+			return options.Setting{}, fmt.Errorf("the server, asked at %s, tells no %s", a.Place, name)
+		}
+		return options.Setting{Value: value, From: "the server, asked at " + a.Place + ":"}, nil
 	}
 }
 
-func mysqlFacts(h *host.Host, reader options.Reader, p *procfs.Process, inst engine.Instance, v fact.Values) {
+func mysqlFiles(h *host.Host, reader options.Reader, p *procfs.Process, inst engine.Instance) source {
 	o := reader.MySQLWith(p, lister(h, p.PID))
 	persisted := string(reader.File(p.PID, path.Join(inst.DataDir, "mysqld-auto.cnf")))
-	get := func(name, byDefault string) (options.Setting, error) {
+	_, noFiles := o.Args["no_defaults"]
+	return func(name, byDefault string) (options.Setting, error) {
 		switch {
 		case strings.Contains(persisted, strconv.Quote(name)):
-			return options.Setting{}, errors.New("mysqld-auto.cnf (SET PERSIST) sets it; the server has to be asked")
-		case o.From(name) == "" && o.Files.Path == "" && !hasNoDefaults(o):
+			return options.Setting{}, errors.New("mysqld-auto.cnf (SET PERSIST) sets it; " + askHint)
+		case o.From("skip_"+name) != "":
+			return options.Setting{Value: "OFF", From: o.From("skip_" + name)}, nil
+		case o.From(name) != "":
+			return options.Setting{Value: o.Value(name), From: o.From(name)}, nil
+		case o.Files.Path == "" && !noFiles:
 			return options.Setting{}, errors.New("no option file could be read")
-		case o.From(name) == "":
-			return options.Setting{Value: byDefault, From: "default of the engine; not set in " + o.Files.Path}, nil
+		case byDefault == "":
+			return options.Setting{}, fmt.Errorf("nothing sets %s, and its default differs; %s", name, askHint)
 		}
-		return options.Setting{Value: o.Value(name), From: o.From(name)}, nil
-	}
-	const buffer = "innodb_buffer_pool_size"
-	v["instance.buffer"] = settingSize(get, buffer, "128M", 1)
-	if d, err := get("innodb_dedicated_server", "OFF"); err == nil && isOn(d.Value) && o.From(buffer) == "" {
-		v["instance.buffer"] = fact.Unknown("innodb_dedicated_server chooses it")
-	}
-	d, err := get("innodb_doublewrite", "ON")
-	v["instance.doublewrite"] = fact.Known(!isOff(d.Value), d.From)
-	if err != nil {
-		v["instance.doublewrite"] = fact.Unknown("%v", err)
+		return options.Setting{Value: byDefault, From: "default of the engine; not set in " +
+			cmp.Or(o.Files.Path, "its arguments")}, nil
 	}
 }
 
-func hasNoDefaults(o options.MySQLOptions) bool { _, none := o.Args["no_defaults"]; return none }
-
-func isOn(v string) bool {
-	return v == "" || v == "1" || strings.EqualFold(v, "on") || strings.EqualFold(v, "true") ||
-		strings.EqualFold(v, "yes")
-}
-
-func isOff(v string) bool {
-	return v == "0" || strings.EqualFold(v, "off") || strings.EqualFold(v, "false") || strings.EqualFold(v, "no")
-}
-
-func postgresFacts(h *host.Host, reader options.Reader, p *procfs.Process, inst engine.Instance, v fact.Values) {
-	config := inst.Config
-	if config == "" {
-		config = path.Join(inst.DataDir, "postgresql.conf")
-	}
-	settings, unread := reader.PostgresSettings(p, config, inst.DataDir, lister(h, p.PID))
-	get := func(name, byDefault string) (options.Setting, error) {
-		s, set := settings[name]
+func postgresFiles(h *host.Host, reader options.Reader, p *procfs.Process, inst engine.Instance) source {
+	config := cmp.Or(inst.Config, path.Join(inst.DataDir, "postgresql.conf"))
+	set, unread := reader.PostgresSettings(p, config, inst.DataDir, lister(h, p.PID))
+	return func(name, byDefault string) (options.Setting, error) {
+		s, there := set[name]
 		switch {
 		case len(unread) > 0:
 			return s, fmt.Errorf("could not read %s", strings.Join(unread, ", "))
-		case !set:
-			return options.Setting{Value: byDefault, From: "default of the engine; not set in " + config}, nil
+		case there:
+			return s, nil
+		case byDefault == "":
+			return s, errors.New("only the server knows it; " + askHint)
 		}
-		return s, nil
-	}
-	const block = 8 << 10 // a number without a unit counts blocks
-	v["instance.buffer"] = settingSize(get, "shared_buffers", "128MB", block)
-	for _, name := range []string{"fsync", "full_page_writes"} {
-		s, err := get(name, "on")
-		v["instance."+name] = fact.Known(!isOff(s.Value), s.From)
-		if err != nil {
-			v["instance."+name] = fact.Unknown("%v", err)
-		}
-	}
-	for name, byDefault := range map[string]string{"huge_pages": "try", "io_method": "worker"} {
-		s, err := get(name, byDefault)
-		v["instance."+name] = fact.Known(strings.ToLower(s.Value), s.From)
-		if err != nil {
-			v["instance."+name] = fact.Unknown("%v", err)
-		}
+		return options.Setting{Value: byDefault, From: "default of the engine; not set in " + config}, nil
 	}
 }
 
-// settingSize reads a setting that is a size; plain is the unit of a number without one.
-func settingSize(get func(name, byDefault string) (options.Setting, error), name, byDefault string,
-	plain int64) fact.Value {
-	s, err := get(name, byDefault)
-	if err != nil {
-		return fact.Unknown("%v", err)
+// redisFile reads the configuration file that fits the instance. The title of the process hides its arguments, which
+// win over the file: what the file does not say is not known.
+func redisFile(reader options.Reader, p *procfs.Process, inst engine.Instance) source {
+	set := map[string]options.Setting{}
+	number := 0
+	for line := range strings.Lines(string(reader.File(p.PID, inst.Config))) {
+		number++
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if name == "" || name[0] == '#' {
+			continue
+		}
+		set[strings.ToLower(name)] = options.Setting{Value: strings.Trim(strings.TrimSpace(value), `"'`),
+			From: inst.Config + ":" + strconv.Itoa(number)}
 	}
-	n, ok := size(s.Value, plain)
-	if !ok {
-		return fact.Unknown("%s: %s = %q is no size", s.From, name, s.Value)
+	return func(name, _ string) (options.Setting, error) {
+		if s, there := set[name]; there {
+			return s, nil
+		}
+		const hint = "its title hides the command line; " + askHint
+		if inst.Config == "" {
+			return options.Setting{}, errors.New("its configuration file was not found, and " + hint)
+		}
+		return options.Setting{}, fmt.Errorf("%s does not set %s, and %s", inst.Config, name, hint)
 	}
-	return fact.Known(n, s.From+" "+name)
 }
 
-// size reads "128M", "64MB", "16384".
-func size(text string, plain int64) (int64, bool) {
-	digits := text[:len(text)-len(strings.TrimLeft(text, "0123456789"))]
-	n, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil {
-		return 0, false
+// mongoNames are the names on the command line, and in files of 2.4, of the settings of the file.
+var mongoNames = map[string]string{"storage.wiredTiger.engineConfig.cacheSizeGB": "wiredTigerCacheSizeGB",
+	"net.maxIncomingConnections": "maxConns", "storage.journal.enabled": "journal"}
+
+func mongoFile(reader options.Reader, p *procfs.Process, inst engine.Instance) source {
+	args := options.LongOptions(p.Args, nil)
+	file := reader.File(p.PID, inst.Config)
+	set := options.ParseMongoConfig(string(file))
+	return func(name, byDefault string) (options.Setting, error) {
+		if value, there := args[mongoNames[name]]; there {
+			return options.Setting{Value: cmp.Or(value, "true"), From: "the command line"}, nil
+		}
+		if _, off := args["nojournal"]; off && mongoNames[name] == "journal" {
+			return options.Setting{Value: "false", From: "--nojournal on the command line"}, nil
+		}
+		value := cmp.Or(set[name], set[mongoNames[name]])
+		switch {
+		case value != "":
+			return options.Setting{Value: value, From: inst.Config}, nil
+		case inst.Config != "" && file == nil:
+			return options.Setting{}, fmt.Errorf("could not read %s", inst.Config)
+		case byDefault == "":
+			return options.Setting{}, fmt.Errorf("nothing sets %s", name)
+		}
+		return options.Setting{Value: byDefault, From: "default of the engine; nothing sets it"}, nil
 	}
-	units := map[string]int64{"": plain, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "kb": 1 << 10,
-		"mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
-	unit, known := units[strings.ToLower(strings.TrimSpace(text[len(digits):]))]
-	if !known || n > (1<<62)/unit {
-		return 0, false
-	}
-	return n * unit, true
 }
 
 // process is the main process of an instance.

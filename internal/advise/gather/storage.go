@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"bulkhead/internal/advise/fact"
 	"bulkhead/internal/disks"
@@ -14,6 +15,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/linux/mountinfo"
+	"bulkhead/internal/linux/sysroot"
 )
 
 // users are the instances with files on a device, by the device's number and what the files are for.
@@ -72,28 +74,116 @@ func devicesBelow(l *blockdev.Layer) []string {
 	return slices.Compact(numbers)
 }
 
-func diskFacts(h *host.Host, d *disks.Disks, used users) []fact.Object {
-	var list []fact.Object
+// placed is which instances keep files where.
+type placed struct {
+	disks     map[string]fact.Values // by name
+	mounts    map[string]fact.Value  // the instances on a mount, by its point
+	instances map[string]fact.Values // what its data lies on, by name of the instance
+}
+
+// places finds where the instances keep their files. It asks each file system that holds some.
+func places(h *host.Host) (*placed, error) {
+	d, err := disks.Find(h)
+	if err != nil {
+		return nil, err
+	}
+	used := usersOf(d)
+	p := &placed{map[string]fact.Values{}, map[string]fact.Value{}, map[string]fact.Values{}}
 	for _, dev := range d.Storage.Devices {
-		switch dev.Kind {
-		case blockdev.Disk, blockdev.RAID, blockdev.Multipath:
-		default:
-			continue
-		}
-		dir := "/sys/block/" + strings.ReplaceAll(dev.Name, "/", "!")
-		v := fact.Values{
-			"disk.kind":       fact.Known(kindOf(dev), "name of the device"),
-			"disk.scheduler":  fact.Known(dev.Scheduler, dir+"/queue/scheduler"),
-			"disk.rotational": fact.Known(dev.Rotational, dir+"/queue/rotational"),
-			"disk.databases":  fact.Known(used.all(dev.Number), "files of the instances"),
-		}
 		both := []string{}
 		for _, name := range used[dev.Number][datafiles.Data] {
 			if slices.Contains(used[dev.Number][datafiles.Redo], name) {
 				both = append(both, name)
 			}
 		}
-		v["disk.wal_and_data"] = fact.Known(both, "files of the instances")
+		p.disks[dev.Name] = fact.Values{"disk.databases": fact.Known(used.all(dev.Number), "files of the instances"),
+			"disk.wal_and_data": fact.Known(both, "files of the instances")}
+	}
+	var root *blockdev.Layer
+	for _, m := range d.Storage.Mounts() {
+		l := d.Storage.On(m)
+		if m.Point == "/" {
+			root = l
+		}
+		held := []string{}
+		for _, db := range d.Databases {
+			if slices.ContainsFunc(db.Files, func(f disks.PlacedFiles) bool { return f.Place.Layer == l }) {
+				held = append(held, db.Instance.Name())
+			}
+		}
+		p.mounts[m.Point] = fact.Known(held, "files of the instances")
+	}
+	for _, db := range d.Databases {
+		v := fact.Values{}
+		placeFacts(h, db, root, v)
+		p.instances[db.Instance.Name()] = v
+	}
+	return p, nil
+}
+
+// place adds to disks, mounts and instances which files are where; without p it is unknown for a reason.
+func (p *placed) place(set *fact.Set, reason fact.Value) {
+	lacking := func(name string) fact.Values {
+		v := fact.Values{}
+		for _, row := range fact.Table {
+			if string(row.Scope()) == name {
+				v[row.Name] = reason
+			}
+		}
+		return v
+	}
+	for _, o := range set.Disks {
+		v := lacking("disk")
+		if p != nil && p.disks[o.Name] != nil {
+			v = p.disks[o.Name]
+		}
+		addTo(o.Values, v)
+	}
+	for _, o := range set.Mounts {
+		v := lacking("mount")
+		if p != nil {
+			held, known := p.mounts[o.Name]
+			if !known {
+				held = fact.Known([]string{}, "files of the instances")
+			}
+			v = fact.Values{"mount.databases": held}
+		}
+		addTo(o.Values, v)
+	}
+	for _, o := range set.Instances {
+		v := lacking("instance")
+		if p != nil && p.instances[o.Name] != nil {
+			v = p.instances[o.Name]
+		}
+		addTo(o.Values, v)
+	}
+}
+
+// addTo adds facts that are not there yet.
+func addTo(into, from fact.Values) {
+	for name, v := range from {
+		if _, there := into[name]; !there {
+			into[name] = v
+		}
+	}
+}
+
+func diskFacts(h *host.Host, storage *blockdev.Storage) []fact.Object {
+	var list []fact.Object
+	for _, dev := range storage.Devices {
+		switch dev.Kind {
+		case blockdev.Disk, blockdev.RAID, blockdev.Multipath:
+		default:
+			continue
+		}
+		name := strings.ReplaceAll(dev.Name, "/", "!")
+		dir := "/sys/block/" + name
+		v := fact.Values{
+			"disk.kind":       fact.Known(kindOf(dev), "name of the device"),
+			"disk.scheduler":  fact.Known(dev.Scheduler, dir+"/queue/scheduler"),
+			"disk.rotational": fact.Known(dev.Rotational, dir+"/queue/rotational"),
+			"disk.managed":    fact.Known(managed(dev.Model), dir+"/device/model"),
+		}
 		v["disk.raid_level"] = fact.Known("", "no md device")
 		v["disk.raid_missing"] = fact.Known(int64(0), "no md device")
 		if dev.Kind == blockdev.RAID {
@@ -105,9 +195,85 @@ func diskFacts(h *host.Host, d *disks.Disks, used users) []fact.Object {
 				v["disk.raid_missing"] = because(err)
 			}
 		}
+		v["disk.cache"] = textOf(h, dir+"/queue/write_cache")
+		v["disk.own_cache"] = ownCache(h, dir)
+		v["disk.misaligned"] = misaligned(h, dir, name)
+		v["disk.paths"] = paths(h, dev, dir)
 		list = append(list, fact.Object{Name: dev.Name, Values: v})
 	}
 	return list
+}
+
+// managed is what a cloud calls the disk of a model; "" for others.
+func managed(model string) string {
+	for part, name := range map[string]string{
+		"Amazon Elastic Block Store": "EBS", "Amazon EC2 NVMe Instance Storage": "instance storage",
+		"nvme_card-pd": "Persistent Disk", "PersistentDisk": "Persistent Disk", "nvme_card": "local SSD",
+		"EphemeralDisk": "local SSD", "MSFT NVMe Accelerator": "Azure disk", "Microsoft NVMe Direct Disk": "local SSD",
+	} {
+		if strings.TrimSpace(model) == part {
+			return name
+		}
+	}
+	return ""
+}
+
+// ownCache is what a SCSI disk itself says of its cache.
+func ownCache(h *host.Host, dir string) fact.Value {
+	names, err := h.Root.ReadDir(dir + "/device/scsi_disk")
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fact.Known("", "no SCSI disk")
+	case err != nil:
+		return because(err)
+	case len(names) == 0:
+		return fact.Known("", "no SCSI disk")
+	}
+	return textOf(h, path.Join(dir, "device/scsi_disk", names[0], "cache_type"))
+}
+
+// misaligned are the partitions that do not begin at a multiple of 4 KiB, or begin inside a block of the disk.
+func misaligned(h *host.Host, dir, disk string) fact.Value {
+	names, err := h.Root.ReadDir(dir)
+	if err != nil {
+		return because(err)
+	}
+	list := []string{}
+	for _, n := range names {
+		if !strings.HasPrefix(n, disk) {
+			continue
+		}
+		start, err := h.Root.ReadInt(path.Join(dir, n, "start"))
+		if err != nil {
+			continue
+		}
+		offset, _ := h.Root.ReadInt(path.Join(dir, n, "alignment_offset"))
+		const sectors = 8 // of 512 bytes
+		if start%sectors != 0 || offset != 0 {
+			list = append(list, n)
+		}
+	}
+	slices.Sort(list)
+	return fact.Known(list, dir+"/"+disk+"*/start, alignment_offset")
+}
+
+// paths are the ways to a multipath disk that are there.
+func paths(h *host.Host, dev blockdev.Device, dir string) fact.Value {
+	if dev.Kind != blockdev.Multipath {
+		return fact.Known(int64(1), "no multipath device")
+	}
+	names, err := h.Root.ReadDir(dir + "/slaves")
+	if err != nil {
+		return because(err)
+	}
+	running := int64(0)
+	for _, n := range names {
+		state, err := h.Root.ReadText(path.Join(dir, "slaves", n, "device/state"))
+		if err != nil || state == "running" || state == "live" {
+			running++
+		}
+	}
+	return fact.Known(running, dir+"/slaves/*/device/state")
 }
 
 // kindOf tells by its name who drives a disk.
@@ -127,23 +293,17 @@ func kindOf(d blockdev.Device) string {
 	return "other"
 }
 
-func mountFacts(h *host.Host, d *disks.Disks) []fact.Object {
+func mountFacts(h *host.Host, storage *blockdev.Storage) []fact.Object {
 	table, err := h.Root.ReadText("/etc/fstab")
 	if errors.Is(err, fs.ErrNotExist) {
 		table, err = "", nil
 	}
 	var list []fact.Object
-	for _, m := range d.Storage.Mounts() {
-		l := d.Storage.On(m)
-		held := []string{}
-		for _, db := range d.Databases {
-			if slices.ContainsFunc(db.Files, func(f disks.PlacedFiles) bool { return f.Place.Layer == l }) {
-				held = append(held, db.Instance.Name())
-			}
-		}
+	for _, m := range storage.Mounts() {
+		l := storage.On(m)
 		listed := slices.Contains([]blockdev.FilesystemKind{blockdev.OnDevice, blockdev.OnNetwork, blockdev.OnPool},
 			l.Filesystem)
-		if !listed && len(held) == 0 || m.Type == "squashfs" || slices.ContainsFunc(list, func(o fact.Object) bool {
+		if !listed || m.Type == "squashfs" || slices.ContainsFunc(list, func(o fact.Object) bool {
 			return o.Name == m.Point
 		}) {
 			continue
@@ -151,18 +311,42 @@ func mountFacts(h *host.Host, d *disks.Disks) []fact.Object {
 		options := append(slices.Clone(m.Options), m.Super...)
 		slices.Sort(options)
 		v := fact.Values{
-			"mount.type":      fact.Known(m.Type, "/proc/self/mountinfo"),
-			"mount.options":   fact.Known(slices.Compact(options), "/proc/self/mountinfo"),
-			"mount.databases": fact.Known(held, "files of the instances"),
+			"mount.type":    fact.Known(m.Type, "/proc/self/mountinfo"),
+			"mount.options": fact.Known(slices.Compact(options), "/proc/self/mountinfo"),
 		}
 		v["mount.listed_source"], v["mount.listed_options"] = because(err), because(err)
 		if err == nil {
 			source, opts, from := listedMount(table, m.Point)
 			v["mount.listed_source"], v["mount.listed_options"] = fact.Known(source, from), fact.Known(opts, from)
 		}
+		v["mount.free_percent"], v["mount.inodes_percent"] = space(h, m.Point)
 		list = append(list, fact.Object{Name: m.Point, Values: v})
 	}
 	return list
+}
+
+// space is what is free of a mounted file system. One that does not answer costs its time alone.
+func space(h *host.Host, point string) (free, inodes fact.Value) {
+	if !h.Root.Live() {
+		none := fact.Unknown("the host is a copy")
+		return none, none
+	}
+	s, err := sysroot.WithTimeout(h.Root, "the space of "+point, func() (s syscall.Statfs_t, err error) {
+		return s, syscall.Statfs(point, &s)
+	})
+	if err != nil {
+		return because(err), because(err)
+	}
+	inodes = fact.Known(int64(100), "statfs of "+point+": it has no fixed number of inodes")
+	if s.Files > 0 {
+		inodes = fact.Known(int64(s.Ffree*100/s.Files), "statfs of "+point)
+	}
+	// What is kept for root is neither free nor used, as df(1) has it.
+	usable := s.Blocks - s.Bfree + s.Bavail
+	if usable == 0 {
+		return fact.Unknown("it tells no size"), inodes
+	}
+	return fact.Known(int64(s.Bavail*100/usable), "statfs of "+point), inodes
 }
 
 // listedMount is the line of fstab(5) for a mount point: its source, its options, and where it stands.
@@ -187,4 +371,27 @@ func readAhead(h *host.Host, l *blockdev.Layer) fact.Value {
 		}
 	}
 	return fact.Unknown("no block device lies right below its file system")
+}
+
+// placeFacts are those of what its data lies on.
+func placeFacts(h *host.Host, db disks.DatabaseFiles, root *blockdev.Layer, v fact.Values) {
+	none := fact.Unknown("where its data lies was not found")
+	v["instance.data_type"], v["instance.data_read_ahead"], v["instance.data_on_root"] = none, none, none
+	i := slices.IndexFunc(db.Files, func(f disks.PlacedFiles) bool {
+		return f.Kind == datafiles.Data && f.Place.Layer != nil
+	})
+	if i < 0 {
+		return
+	}
+	data := db.Files[i].Place
+	v["instance.data_type"] = fact.Known(data.Layer.Type, "the mount of "+data.Path)
+	v["instance.data_read_ahead"] = readAhead(h, data.Layer)
+	if root == nil {
+		return
+	}
+	shared := false
+	for _, disk := range data.Layer.Drives() {
+		shared = shared || slices.Contains(root.Drives(), disk)
+	}
+	v["instance.data_on_root"] = fact.Known(shared, "disks below "+data.Path+" and /")
 }

@@ -32,7 +32,7 @@ var environment = sync.OnceValues(func() (*cel.Env, error) {
 	options := []cel.EnvOption{cel.Function("since", cel.Overload("since_string_string",
 		[]*cel.Type{cel.StringType, cel.StringType}, cel.BoolType,
 		cel.BinaryBinding(func(have, want ref.Val) ref.Val {
-			return types.Bool(Since(string(have.(types.String)), string(want.(types.String))))
+			return types.Bool(fact.Since(string(have.(types.String)), string(want.(types.String))))
 		})))}
 	for _, r := range fact.Table {
 		options = append(options, cel.Variable(r.Name, kinds[r.Type]))
@@ -107,34 +107,4 @@ func (e *Expression) Holds(values fact.Values) (bool, error) {
 		return false, errors.New("evaluate " + strconv.Quote(e.Text) + ": neither yes nor no")
 	}
 	return is, nil
-}
-
-// Since says whether a version is at least another, by their leading numbers: "7.0.1-rc2" is since "7.0".
-func Since(have, want string) bool {
-	h, w := numbers(have), numbers(want)
-	for i, n := range w {
-		switch {
-		case i >= len(h):
-			return n == 0
-		case h[i] != n:
-			return h[i] > n
-		}
-	}
-	return true
-}
-
-func numbers(version string) []int {
-	var all []int
-	for part := range strings.SplitSeq(version, ".") {
-		digits := part[:len(part)-len(strings.TrimLeft(part, "0123456789"))]
-		n, err := strconv.Atoi(digits)
-		if err != nil {
-			break
-		}
-		all = append(all, n)
-		if digits != part {
-			break
-		}
-	}
-	return all
 }

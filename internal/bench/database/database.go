@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"bulkhead/internal/bench/process"
+	"bulkhead/internal/dblogin"
 	"bulkhead/internal/scenario"
 )
 
@@ -33,6 +34,7 @@ type Instance struct {
 	Version    string
 	process    *process.Child // nil: not running, or not ours
 	Account    Account
+	login      *dblogin.Login // of one that exists
 	owner      *syscall.Credential
 	paths      process.Programs
 	Supervisor *process.Supervisor

@@ -24,10 +24,10 @@ func TestDSN(t *testing.T) {
 		"mysql://me:pw@db.example/shop":      "",
 		"mysql://me@127.0.0.1:3307/shop":     "",
 		"postgresql://me@127.0.0.1:1/shop":   "begins with \"postgresql\", not with mysql or mariadb",
-		"mysql://me:geheim@/shop":            "names no host",
+		"mysql://me:geheim@/shop":            "name a host",
 		"mysql://db.example/shop":            "names no user or no database",
 		"mysql://me@db.example:99999/shop":   "has port \"99999\"",
-		"mysql://me:geheim@db.example:x/sho": "is not a URL",
+		"mysql://me:geheim@db.example:x/sho": "not a data source name",
 	} {
 		in := &Instance{Database: scenario.Database{Name: "db", Engine: "mariadb", DSN: dsn}, Kind: MariaDB}
 		err := in.ReadDSN()

@@ -1,16 +1,15 @@
 package database
 
 import (
+	"errors"
 	"fmt"
 	"net"
-	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
 	"bulkhead/internal/bench/process"
+	"bulkhead/internal/dblogin"
 )
 
 // dsnSchemes are what a DSN may begin with, by engine.
@@ -27,30 +26,23 @@ var dsnForms = map[string]string{
 	"redis": "redis://USER:PASSWORD@HOST:PORT/NUMBER, over a socket unix://USER:PASSWORD@/PATH?db=NUMBER",
 }
 
-// SecretDSN is a DSN as it was given, or what stands in the file that "@PATH" names: what is on a command line is for
-// all to read.
+// SecretDSN is a DSN as it was given, or what stands in the file that "@PATH" names.
 func SecretDSN(given string) (string, error) {
-	path, isFile := strings.CutPrefix(given, "@")
-	if !isFile {
-		return given, nil
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return "", &process.RequirementError{Reason: fmt.Sprintf("the file of a DSN cannot be read: %v", err),
+	dsn, err := dblogin.Secret(given)
+	var others *dblogin.OpenFileError
+	switch {
+	case errors.As(err, &others):
+		return "", &process.RequirementError{Reason: fmt.Sprintf("the file of a DSN, %q, is open to others (mode %04o)",
+			others.Path, others.Mode), Hint: "chmod 600 " + others.Path}
+	case err != nil:
+		return "", &process.RequirementError{Reason: err.Error(),
 			Hint: "write the DSN into a file that only you may read, and name it with @PATH"}
 	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return "", &process.RequirementError{Reason: fmt.Sprintf("the file of a DSN, %q, is open to others (mode %04o)",
-			path, info.Mode().Perm()), Hint: "chmod 600 " + path}
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return "", fmt.Errorf("read the file of a DSN: %w", err)
-	}
-	return strings.TrimSpace(string(text)), nil
+	return dsn, nil
 }
 
-// ReadDSN reads where a server that exists is and how to log in. No error shows the password.
+// ReadDSN reads where a server that exists is and how to log in. The load generators get host, port and account, and
+// so a DSN with more is refused. No error shows the password.
 func (in *Instance) ReadDSN() error {
 	bad := func(format string, args ...any) error {
 		return &process.RequirementError{
@@ -58,28 +50,18 @@ func (in *Instance) ReadDSN() error {
 			Hint:   "write " + dsnForms[in.Engine],
 		}
 	}
-	u, err := url.Parse(in.DSN)
+	if scheme, _, found := strings.Cut(in.DSN, "://"); found && !slices.Contains(dsnSchemes[in.Engine], scheme) {
+		return bad("begins with %q, not with %s", scheme, strings.Join(dsnSchemes[in.Engine], " or "))
+	}
+	l, err := dblogin.Parse(in.DSN)
 	if err != nil {
-		return bad("is not a URL") // the error would show the password
+		return bad("cannot be used: %s", err)
 	}
-	if !slices.Contains(dsnSchemes[in.Engine], u.Scheme) {
-		return bad("begins with %q, not with %s", u.Scheme, strings.Join(dsnSchemes[in.Engine], " or "))
-	}
-	in.Port = in.Kind.port
-	if p := u.Port(); p != "" {
-		if in.Port, err = strconv.Atoi(p); err != nil || in.Port < 1 || in.Port > 65535 {
-			return bad("has port %q", p)
-		}
-	}
-	in.Account = Account{User: u.User.Username(), Database: strings.TrimPrefix(u.Path, "/")}
-	in.Account.Password, _ = u.User.Password()
-	if strings.ContainsAny(in.Account.Password+in.Account.User, "\n\r\x00") {
-		return bad("has a line break in its account")
-	}
-	if err := in.readPlace(u); err != nil {
-		return bad("%s", err)
-	}
+	in.login, in.Host, in.Port, in.Socket = l, l.Host, l.Port, l.Socket
+	in.Account = Account{User: l.User, Password: l.Password, Database: l.Database}
 	switch {
+	case len(l.Others) > 0:
+		return bad("has the option %q, which is not known here", l.Others[0])
 	case in.Host == "" && in.Socket == "":
 		return bad("names no host")
 	case in.Engine == "redis" && in.Account.Database != "":
@@ -88,31 +70,6 @@ func (in *Instance) ReadDSN() error {
 		}
 	case in.Engine != "redis" && (in.Account.User == "" || in.Account.Database == ""):
 		return bad("names no user or no database")
-	}
-	return nil
-}
-
-// readPlace reads the host or the socket.
-func (in *Instance) readPlace(u *url.URL) error {
-	in.Host = u.Hostname()
-	if u.Scheme == "unix" {
-		in.Host, in.Socket, in.Account.Database = "", u.Path, ""
-	}
-	for key, values := range u.Query() {
-		value := values[len(values)-1]
-		switch {
-		case key == "socket" && in.Engine != "postgresql":
-			in.Host, in.Socket = "", value
-		case key == "host" && in.Engine == "postgresql" && strings.HasPrefix(value, "/"):
-			in.Host, in.Socket = "", filepath.Join(value, ".s.PGSQL."+strconv.Itoa(in.Port))
-		case key == "db" && in.Engine == "redis":
-			in.Account.Database = value
-		default:
-			return fmt.Errorf("has the option %q, which is not known here", key)
-		}
-	}
-	if in.Socket != "" && !filepath.IsAbs(in.Socket) {
-		return fmt.Errorf("names the socket %q, which is no absolute path", in.Socket)
 	}
 	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -51,39 +50,25 @@ var ErrTaken = errors.New("another proof is running on it")
 func Visit(ctx context.Context, in *Instance) (v visitor, closes func() error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, LoginTime)
 	defer cancel()
-	network, address := in.Place()
 	switch in.Engine {
 	case "redis":
-		goredis.SetLogger(quiet{}) // what goes wrong comes back as an error
-		c := goredis.NewClient(&goredis.Options{
-			Network: network, Addr: address, Username: in.Account.User, Password: in.Account.Password, DB: in.Number(),
-			MaxRetries: -1, PoolSize: 1, DisableIdentity: true, DialerRetries: 1,
-		})
+		c := in.login.OpenRedis()
 		if err := c.Ping(ctx).Err(); err != nil {
 			return nil, nil, in.refused(errors.Join(err, c.Close()))
 		}
 		return &keyVisitor{c}, c.Close, nil
 	case "postgresql":
-		c, err := pgx.ParseConfig(in.postgresURL())
-		if err != nil {
-			return nil, nil, in.refused(err)
-		}
-		c.RuntimeParams["options"] = OwnPath // as the load generators will
-		conn, err := pgx.ConnectConfig(ctx, c)
+		conn, err := in.login.OpenPostgres(ctx, map[string]string{"options": OwnPath}) // as the load generators will
 		if err != nil {
 			return nil, nil, in.refused(err)
 		}
 		return &tableVisitor{words: postgresWords, query: pgQuery(conn)},
 			func() error { return conn.Close(context.WithoutCancel(ctx)) }, nil
 	}
-	c := mysql.NewConfig()
-	c.Net, c.Addr, c.Logger = network, address, &mysql.NopLogger{}
-	c.User, c.Passwd, c.DBName = in.Account.User, in.Account.Password, in.Account.Database
-	connector, err := mysql.NewConnector(c)
+	db, err := in.login.OpenMySQL(in.Account.Database)
 	if err != nil {
 		return nil, nil, in.refused(err)
 	}
-	db := sql.OpenDB(connector)
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return nil, nil, in.refused(errors.Join(err, db.Close()))
@@ -91,21 +76,6 @@ func Visit(ctx context.Context, in *Instance) (v visitor, closes func() error, e
 	return &tableVisitor{words: mysqlWords, query: sqlQuery(conn)},
 		func() error { return errors.Join(conn.Close(), db.Close()) }, nil
 }
-
-// postgresURL is the DSN as libpq has it, where TLS is used if the server offers it, as the load generators will.
-func (in *Instance) postgresURL() string {
-	u := url.URL{Scheme: "postgres", User: url.UserPassword(in.Account.User, in.Account.Password),
-		Host: net.JoinHostPort(in.Host, strconv.Itoa(in.Port)), Path: "/" + in.Account.Database}
-	if in.Host == "" {
-		u.Host = ""
-		u.RawQuery = url.Values{"host": {in.SocketOfClient()}, "port": {strconv.Itoa(in.Port)}}.Encode()
-	}
-	return u.String()
-}
-
-type quiet struct{}
-
-func (quiet) Printf(context.Context, string, ...any) {}
 
 // Number is the database of a Redis.
 func (in *Instance) Number() int {

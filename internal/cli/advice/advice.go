@@ -5,6 +5,7 @@ package advice
 import (
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,7 +13,10 @@ import (
 	"bulkhead/internal/advise"
 	"bulkhead/internal/advise/gather"
 	"bulkhead/internal/advise/rule"
+	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
+	"bulkhead/internal/dblogin"
+	"bulkhead/internal/policy/parse"
 	"bulkhead/internal/transaction"
 )
 
@@ -27,16 +31,20 @@ func Command(out io.Writer, look func() (*transaction.Controller, error), print 
 ) *cobra.Command {
 	var o advise.Options
 	var quiet bool
+	var dsn []string
 	c := &cobra.Command{
 		Use:   "advise",
 		Short: "what of this host does not suit the databases on it, with evidence",
 		Long: "advise holds rules against this host and its databases. Each finding has what was read and where, " +
 			"what it means here, and what would put it right. It changes nothing. A rule that lacks a fact is " +
-			"undecided, and no finding. Rules of the site are read from " + siteRules + ".",
+			"undecided, and no finding. Rules of the site are read from " + siteRules + ". Servers are asked for " +
+			"their settings where --dsn or a `guard` of the applied policy says how to log in; of others the option " +
+			"files and arguments are read.",
 		Example: `  bulkhead advise                         what there is to put right, worst first
   bulkhead advise --severity high         of these the worst
   bulkhead advise --instance mysql3306    what concerns one instance
   bulkhead advise --explain-quiet         the rules that are kept, too, with what was read
+  bulkhead advise --dsn mysql3306=@/root/mysql.dsn    ask that server for its settings in force
   bulkhead advise show MEM-12             why, and when the advice is wrong`,
 		Args: usage.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -52,7 +60,15 @@ func Command(out io.Writer, look func() (*transaction.Controller, error), print 
 				return err
 			}
 			defer c.Close()
-			facts := gather.Facts(cmd.Context(), c.Host)
+			logins, err := loginsOf(cmd, dsn)
+			if err != nil {
+				return err
+			}
+			known, err := guarded(c)
+			if err != nil {
+				render.Printf(cmd.ErrOrStderr(), "the applied policy cannot be read, and asks no server: %v\n", err)
+			}
+			facts := gather.Facts(cmd.Context(), c.Host, gather.Options{Logins: logins, Known: known})
 			names := []string{}
 			for _, i := range facts.Instances {
 				names = append(names, i.Name)
@@ -68,8 +84,57 @@ func Command(out io.Writer, look func() (*transaction.Controller, error), print 
 	c.Flags().StringVar(&o.Instance, "instance", "", "only what concerns this instance, by its name in `discover`")
 	c.Flags().StringVar(&o.Severity, "severity", "", "only from this on: critical, high, medium, low or info")
 	c.Flags().BoolVar(&quiet, "explain-quiet", false, "list the rules that are kept, too, with what was read")
+	c.Flags().StringArrayVar(&dsn, "dsn", nil, "ask a server, `INSTANCE=@FILE`: a DSN in a file that only you may "+
+		"read, or INSTANCE=DSN without a password")
 	c.AddCommand(listCmd(out, print), showCmd(out, print))
 	return c
+}
+
+// loginsOf reads how to log in to instances. A password on a command line is for all to read, and so it is refused.
+func loginsOf(cmd *cobra.Command, given []string) (map[string]*dblogin.Login, error) {
+	logins := map[string]*dblogin.Login{}
+	for _, one := range given {
+		name, text, found := strings.Cut(one, "=")
+		if !found || strings.Contains(name, ":") { // what was given may hold a password, and is not repeated
+			return nil, usage.Errorf(cmd, "--dsn is written INSTANCE=@FILE; `bulkhead discover` lists instances")
+		}
+		dsn, err := dblogin.Secret(text)
+		if err != nil {
+			return nil, usage.Errorf(cmd, "%v", err)
+		}
+		l, err := dblogin.Parse(dsn)
+		if err != nil {
+			return nil, usage.Errorf(cmd, "the DSN of %s: %v", name, err)
+		}
+		if l.Password != "" && dsn == text {
+			return nil, usage.Errorf(cmd, "the DSN of %s has a password, which everybody sees on a command line: "+
+				"write the DSN into a file of mode 0600 and give --dsn %s=@FILE", name, name)
+		}
+		logins[name] = l
+	}
+	return logins, nil
+}
+
+// guarded are the data source names of the guards of the applied policy.
+func guarded(c *transaction.Controller) ([]*dblogin.Login, error) {
+	if c.Store == nil { // not root
+		return nil, nil
+	}
+	_, docs, err := c.Recorded()
+	if err != nil || docs.Applied == nil {
+		return nil, err
+	}
+	p, err := parse.Policy(docs.Applied.Sources)
+	if err != nil || p.Guard == nil {
+		return nil, err
+	}
+	var all []*dblogin.Login
+	for _, g := range p.Guard.Groups {
+		if l, err := dblogin.Parse(g.DSN); err == nil { // without one there is nothing to ask
+			all = append(all, l)
+		}
+	}
+	return all, nil
 }
 
 func listCmd(out io.Writer, print answer) *cobra.Command {

@@ -24,6 +24,7 @@ func report(text string) *advise.Report {
 			Missing: []advise.Missing{{Fact: "f", Reason: text}}}},
 		Passed:   []advise.Passed{{Rule: "A-3", Title: text, On: []string{text}, Evidence: e}},
 		Silenced: []advise.Silenced{{Rule: "A-4", On: []string{text}, Reason: text, Until: "2027-01-01"}},
+		Notes:    []string{text},
 	}
 }
 

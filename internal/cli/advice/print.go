@@ -45,6 +45,9 @@ func printReport(out io.Writer, r *advise.Report, quiet bool) {
 		}
 		render.Println(out)
 	}
+	for _, n := range r.Notes {
+		render.Printf(out, "note: %s\n", n)
+	}
 	for _, s := range r.Silenced {
 		render.Printf(out, "silenced until %s: %s %s: %s\n", s.Until, s.Rule, listOr(s.On, "the host"), s.Reason)
 	}

@@ -1,0 +1,163 @@
+package gather
+
+import (
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+
+	"bulkhead/internal/advise/fact"
+	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
+)
+
+// groupOf is where a process is in the hierarchy of a controller: the directories from its own group up to the
+// outermost one below the root, which has no limits.
+type groupOf struct {
+	dirs    []string
+	version int
+	reason  string // why there is none
+}
+
+func groupsOf(f *host.Facts, p *procfs.Process, controller string) groupOf {
+	h, held := f.HierarchyOf(controller)
+	where, in := p.Cgroups[h.ID]
+	switch {
+	case !held:
+		return groupOf{reason: "no hierarchy of control groups holds " + controller}
+	case !in:
+		return groupOf{reason: "its control group is not known"}
+	case h.Root != "/" && h.Root != "":
+		return groupOf{reason: "the control groups are seen from within a container"}
+	}
+	g := groupOf{version: h.Version}
+	for at := path.Clean(where); at != "/" && at != "."; at = path.Dir(at) {
+		g.dirs = append(g.dirs, path.Join(h.Mount, at))
+	}
+	return g
+}
+
+// least is the smallest limit of a file in the group and those above it, or most where none is smaller; at is its
+// directory, "" where most is.
+func (g groupOf) least(h *host.Host, file string, most int64, mostFrom string) (v fact.Value, at string) {
+	if g.reason != "" {
+		return fact.Unknown("%s", g.reason), ""
+	}
+	v = fact.Known(most, mostFrom)
+	for _, dir := range g.dirs {
+		text, err := h.Root.ReadText(path.Join(dir, file))
+		if err != nil {
+			if g.version == 2 { // the controller may not be enabled down to here
+				continue
+			}
+			return because(err), ""
+		}
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || n >= most { // "max"
+			continue
+		}
+		most, at = n, dir
+		v = fact.Known(n, path.Join(dir, file))
+	}
+	return v, at
+}
+
+// counter is a line "NAME NUMBER" of a file of a group.
+func (g groupOf) counter(h *host.Host, dir, file, name string) (int64, bool) {
+	text, err := h.Root.ReadText(path.Join(dir, file))
+	if err != nil {
+		return 0, false
+	}
+	for line := range strings.Lines(text) {
+		if fields := strings.Fields(line); len(fields) == 2 && fields[0] == name {
+			n, err := strconv.ParseInt(fields[1], 10, 64)
+			return n, err == nil
+		}
+	}
+	return 0, false
+}
+
+// groupNames are the facts that groupFacts gives.
+var groupNames = []string{"instance.memory_limit", "instance.oom_kills", "instance.swap_limit",
+	"instance.memory_protected", "instance.tasks_limit", "instance.throttled_percent"}
+
+// groupFacts are those of the control groups of a process. limited is the group whose memory limit is the smallest, ""
+// where the host's memory is.
+func groupFacts(h *host.Host, f *host.Facts, p *procfs.Process, v fact.Values) (limited string) {
+	memory := groupsOf(f, p, "memory")
+	limitFile, eventsFile := "memory.max", "memory.events"
+	if memory.version == 1 {
+		limitFile, eventsFile = "memory.limit_in_bytes", "memory.oom_control"
+	}
+	v["instance.memory_limit"], limited = memory.least(h, limitFile, f.MemTotal,
+		"/proc/meminfo MemTotal, no group has a limit")
+	v["instance.oom_kills"] = fact.Unknown("%s", memory.reason)
+	if memory.reason == "" {
+		v["instance.oom_kills"] = fact.Unknown("its group tells no oom_kill")
+		if len(memory.dirs) == 0 {
+			v["instance.oom_kills"] = fact.Known(int64(0), "it is in the root group")
+		} else if n, told := memory.counter(h, memory.dirs[0], eventsFile, "oom_kill"); told {
+			v["instance.oom_kills"] = fact.Known(n, path.Join(memory.dirs[0], eventsFile)+" oom_kill")
+		}
+	}
+	v["instance.swap_limit"] = fact.Unknown("cgroup v1 has no limit of swap alone")
+	v["instance.memory_protected"] = v["instance.swap_limit"]
+	if memory.version == 2 {
+		v["instance.swap_limit"], _ = memory.least(h, "memory.swap.max", f.SwapTotal,
+			"/proc/meminfo SwapTotal, no limit")
+		v["instance.memory_protected"] = memory.protected(h)
+	}
+	v["instance.tasks_limit"], _ = groupsOf(f, p, "pids").least(h, "pids.max", tasksOf(h), "/proc/sys/kernel/pid_max, "+
+		"threads-max")
+	v["instance.throttled_percent"] = groupsOf(f, p, "cpu").throttled(h)
+	return limited
+}
+
+// protected is the memory that the kernel keeps for the group: what every group above it grants, too.
+func (g groupOf) protected(h *host.Host) fact.Value {
+	v := fact.Known(int64(0), "it is in the root group")
+	for i, dir := range g.dirs {
+		own := int64(0)
+		for _, file := range []string{"memory.low", "memory.min"} {
+			text, err := h.Root.ReadText(path.Join(dir, file))
+			n, _ := strconv.ParseInt(text, 10, 64)
+			if err == nil && text == "max" {
+				n = 1 << 62
+			}
+			own = max(own, n)
+		}
+		if i == 0 || own < v.Is.(int64) {
+			v = fact.Known(own, path.Join(dir, "memory.low")+", memory.min")
+		}
+	}
+	return v
+}
+
+// throttled is the largest share of its periods in which a limit of CPU stopped the group, or one above it.
+func (g groupOf) throttled(h *host.Host) fact.Value {
+	if g.reason != "" {
+		return fact.Unknown("%s", g.reason)
+	}
+	most, from := int64(0), "no group has a limit of CPU"
+	for _, dir := range g.dirs {
+		periods, told := g.counter(h, dir, "cpu.stat", "nr_periods")
+		if n, has := g.counter(h, dir, "cpu.stat", "nr_throttled"); told && has && periods > 0 &&
+			n*100/periods >= most {
+			most, from = n*100/periods, fmt.Sprintf("%s nr_throttled %d of nr_periods %d", path.Join(dir, "cpu.stat"),
+				n, periods)
+		}
+	}
+	return fact.Known(most, from)
+}
+
+// tasksOf is how many tasks the host can have.
+func tasksOf(h *host.Host) int64 {
+	const unknown = 4 << 20 // the largest that the kernel takes (PID_MAX_LIMIT)
+	most := int64(unknown)
+	for _, file := range []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {
+		if n, err := h.Root.ReadInt(file); err == nil {
+			most = min(most, n)
+		}
+	}
+	return most
+}

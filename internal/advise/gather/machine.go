@@ -1,0 +1,331 @@
+package gather
+
+import (
+	"errors"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"bulkhead/internal/advise/fact"
+	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
+)
+
+// dmi reads a word of the firmware about the machine; "" where there is none.
+func dmi(h *host.Host, name string) string {
+	text, err := h.Root.ReadText("/sys/class/dmi/id/" + name)
+	if err != nil {
+		return ""
+	}
+	return text
+}
+
+// virtualFacts say on what the kernel runs, and whose cloud that is.
+func virtualFacts(h *host.Host, values fact.Values) {
+	vendor, product := dmi(h, "sys_vendor"), dmi(h, "product_name")
+	const from = "/sys/class/dmi/id, /proc/cpuinfo"
+	cloud := ""
+	switch tag := dmi(h, "chassis_asset_tag"); {
+	case vendor == "Amazon EC2", strings.Contains(dmi(h, "bios_version"), "amazon"):
+		cloud = "aws"
+	case product == "Google Compute Engine":
+		cloud = "gcp"
+	case tag == "7783-7084-3265-9085-8269-3286-77":
+		cloud = "azure"
+	case tag == "OracleCloud.com":
+		cloud = "oracle"
+	case vendor == "Alibaba Cloud":
+		cloud = "alibaba"
+	case strings.HasPrefix(product, "OpenStack"):
+		cloud = "openstack"
+	case vendor == "DigitalOcean", vendor == "Hetzner":
+		cloud = strings.ToLower(vendor)
+	}
+	values["host.cloud"] = fact.Known(cloud, "/sys/class/dmi/id")
+	cpu, err := h.Root.ReadText("/proc/cpuinfo")
+	guest := false
+	for line := range strings.Lines(cpu) {
+		if name, flags, _ := strings.Cut(line, ":"); strings.TrimSpace(name) == "flags" {
+			guest = slices.Contains(strings.Fields(flags), "hypervisor")
+			break
+		}
+	}
+	below := h.Root.Exists("/sys/hypervisor/type")
+	kind := ""
+	switch {
+	case strings.HasSuffix(product, ".metal"):
+	case vendor == "QEMU", vendor == "Amazon EC2", cloud == "gcp", strings.Contains(product, "KVM"):
+		kind = "kvm"
+	case strings.HasPrefix(vendor, "VMware"):
+		kind = "vmware"
+	case vendor == "Microsoft Corporation" && product == "Virtual Machine":
+		kind = "hyperv"
+	case vendor == "innotek GmbH":
+		kind = "virtualbox"
+	case vendor == "Xen", below:
+		kind = "xen"
+	case guest:
+		kind = "other"
+	}
+	values["host.virtual"] = fact.Known(kind, from)
+	if err != nil && vendor == "" {
+		values["host.virtual"] = because(err)
+	}
+}
+
+// nodeFacts are those of the NUMA nodes.
+func nodeFacts(h *host.Host, f *host.Facts, values fact.Values) {
+	least, most, smallest := int64(100), int64(0), int64(0)
+	var fewest, largest int64 = -1, -1
+	const dir = "/sys/devices/system/node"
+	for _, n := range f.Nodes {
+		if n.MemTotal == 0 {
+			continue
+		}
+		if smallest == 0 || n.MemTotal < smallest {
+			smallest = n.MemTotal
+		}
+		at := path.Join(dir, "node"+strconv.Itoa(n.ID))
+		text, err := h.Root.ReadText(path.Join(at, "meminfo"))
+		if err != nil {
+			least, most = -1, -1
+			continue
+		}
+		for line := range strings.Lines(text) {
+			name, value, _ := strings.Cut(line, ":")
+			if free, err := procfs.ParseAmount(value); err == nil && strings.HasSuffix(name, " MemFree") {
+				least, most = min(least, free*100/n.MemTotal), max(most, free*100/n.MemTotal)
+			}
+		}
+		sizes, _ := h.Root.ReadDir(path.Join(at, "hugepages"))
+		sum := int64(0)
+		for _, s := range sizes {
+			pages, _ := h.Root.ReadInt(path.Join(at, "hugepages", s, "nr_hugepages"))
+			sum += pages
+		}
+		if fewest < 0 || sum < fewest {
+			fewest = sum
+		}
+		largest = max(largest, sum)
+	}
+	values["host.node_memory"] = fact.Known(smallest, dir+"/node*/meminfo MemTotal")
+	values["host.node_free_least"] = fact.Known(least, dir+"/node*/meminfo MemFree")
+	values["host.node_free_most"] = fact.Known(most, dir+"/node*/meminfo MemFree")
+	if least < 0 || smallest == 0 {
+		none := fact.Unknown("the memory of a node cannot be read")
+		values["host.node_free_least"], values["host.node_free_most"] = none, none
+	}
+	values["host.node_huge_least"] = fact.Known(max(fewest, 0), dir+"/node*/hugepages")
+	values["host.node_huge_most"] = fact.Known(max(largest, 0), dir+"/node*/hugepages")
+}
+
+// dirtyFacts are at how much unwritten data the kernel begins to write, and stops writers.
+func dirtyFacts(h *host.Host, available int64, values fact.Values) {
+	for name, file := range map[string]string{"host.dirty_background": "/proc/sys/vm/dirty_background_",
+		"host.dirty_limit": "/proc/sys/vm/dirty_"} {
+		n, err := h.Root.ReadInt(file + "bytes")
+		if err == nil && n > 0 {
+			values[name] = fact.Known(n, file+"bytes")
+			continue
+		}
+		percent, err := h.Root.ReadInt(file + "ratio")
+		switch {
+		case err != nil:
+			values[name] = because(err)
+		case available <= 0:
+			values[name] = fact.Unknown("/proc/meminfo has no MemAvailable")
+		default:
+			values[name] = fact.Known(available*percent/100, file+"ratio "+strconv.FormatInt(percent, 10)+
+				" % of MemAvailable")
+		}
+	}
+}
+
+// statFacts are those of counters since the host started.
+func statFacts(h *host.Host, values fact.Values) {
+	counter := func(file, name string) fact.Value {
+		text, err := h.Root.ReadText(file)
+		if err != nil {
+			return because(err)
+		}
+		for line := range strings.Lines(text) {
+			if fields := strings.Fields(line); len(fields) == 2 && fields[0] == name {
+				if n, err := strconv.ParseInt(fields[1], 10, 64); err == nil {
+					return fact.Known(n, file+" "+name)
+				}
+			}
+		}
+		return fact.Unknown("%s has no %s", file, name)
+	}
+	values["host.oom_kills"] = counter("/proc/vmstat", "oom_kill")
+	values["host.steal_percent"] = steal(h)
+	values["host.listen_overflows"] = overflows(h)
+	throttles, cpus := int64(0), 0
+	names, _ := h.Root.ReadDir("/sys/devices/system/cpu")
+	for _, n := range names {
+		if c, err := h.Root.ReadInt(path.Join("/sys/devices/system/cpu", n,
+			"thermal_throttle/package_throttle_count")); err == nil {
+			throttles, cpus = max(throttles, c), cpus+1
+		}
+	}
+	values["host.thermal_throttles"] = fact.Known(throttles,
+		"/sys/devices/system/cpu/cpu*/thermal_throttle/package_throttle_count")
+	if cpus == 0 {
+		values["host.thermal_throttles"] = fact.Unknown("this machine does not count it, as virtual machines")
+	}
+}
+
+// steal is the share of time since the start in which the host of a virtual machine gave a CPU to others.
+func steal(h *host.Host) fact.Value {
+	text, err := h.Root.ReadText("/proc/stat")
+	if err != nil {
+		return because(err)
+	}
+	first, _, _ := strings.Cut(text, "\n")
+	fields := strings.Fields(first)
+	const at = 8 // cpu user nice system idle iowait irq softirq steal
+	if len(fields) <= at {
+		return fact.Unknown("/proc/stat tells no steal")
+	}
+	var all, stolen int64
+	for i, f := range fields[1 : at+1] {
+		n, err := strconv.ParseInt(f, 10, 64)
+		if err != nil {
+			return fact.Unknown("/proc/stat: %q is no number", f)
+		}
+		if all += n; i == at-1 {
+			stolen = n
+		}
+	}
+	if all == 0 {
+		return fact.Unknown("/proc/stat counts nothing")
+	}
+	return fact.Known(stolen*100/all, "/proc/stat, since the host started")
+}
+
+// overflows are connections that a full queue dropped.
+func overflows(h *host.Host) fact.Value {
+	text, err := h.Root.ReadText("/proc/net/netstat")
+	if err != nil {
+		return because(err)
+	}
+	var names []string
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) == 0 || fields[0] != "TcpExt:" {
+			continue
+		}
+		at := slices.Index(names, "ListenOverflows")
+		if at > 0 && at < len(fields) {
+			if n, err := strconv.ParseInt(fields[at], 10, 64); err == nil {
+				return fact.Known(n, "/proc/net/netstat TcpExt ListenOverflows")
+			}
+		}
+		names = fields
+	}
+	return fact.Unknown("/proc/net/netstat tells no ListenOverflows")
+}
+
+// clockKept says whether something keeps the clock right (adjtimex(2)).
+func clockKept(h *host.Host) fact.Value {
+	if !h.Root.Live() {
+		return fact.Unknown("the host is a copy")
+	}
+	const timeError = 5 // TIME_ERROR: the clock is not synchronised
+	state, err := syscall.Adjtimex(&syscall.Timex{})
+	if err != nil {
+		return because(err)
+	}
+	return fact.Known(state != timeError, "adjtimex(2)")
+}
+
+// removesIPC says whether logind takes away the shared memory of a user who has logged out.
+func removesIPC(h *host.Host) fact.Value {
+	if !h.Root.Exists("/run/systemd/system") {
+		return fact.Known(false, "/run/systemd/system is not there")
+	}
+	value, from := true, "default of systemd-logind"
+	var files []string
+	for _, dir := range []string{"/usr/lib/systemd/logind.conf.d", "/run/systemd/logind.conf.d",
+		"/etc/systemd/logind.conf.d"} {
+		names, _ := h.Root.ReadDir(dir)
+		for _, n := range names {
+			if strings.HasSuffix(n, ".conf") {
+				files = append(files, path.Join(dir, n))
+			}
+		}
+	}
+	// By name over all directories; of one name the last directory counts.
+	slices.SortStableFunc(files, func(a, b string) int { return strings.Compare(path.Base(a), path.Base(b)) })
+	for _, file := range append([]string{"/usr/lib/systemd/logind.conf", "/etc/systemd/logind.conf"}, files...) {
+		text, err := h.Root.ReadText(file)
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(text) {
+			if v, is := strings.CutPrefix(strings.TrimSpace(line), "RemoveIPC="); is {
+				value, from = isOn(v) && v != "", file
+			}
+		}
+	}
+	return fact.Known(value, from)
+}
+
+// bigNumber reads a file of a number that may be larger than an int64.
+func bigNumber(h *host.Host, file string, times int64) fact.Value {
+	text, err := h.Root.ReadText(file)
+	if err != nil {
+		return because(err)
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	switch {
+	case err != nil:
+		return fact.Unknown("%q is no number", text)
+	case n > uint64(fact.Unlimited/times):
+		return fact.Known(int64(fact.Unlimited), file)
+	}
+	return fact.Known(int64(n)*times, file)
+}
+
+// selinux says what SELinux does.
+func selinux(h *host.Host) fact.Value {
+	const file = "/sys/fs/selinux/enforce"
+	text, err := h.Root.ReadText(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fact.Known("off", file+" is not there")
+	case err != nil:
+		return because(err)
+	case text == "1":
+		return fact.Known("enforcing", file)
+	}
+	return fact.Known("permissive", file)
+}
+
+// securityFacts are the label of a process, by SELinux, and its profile, by AppArmor.
+func securityFacts(h *host.Host, pid int, v fact.Values) {
+	dir := path.Join("/proc", strconv.Itoa(pid), "attr")
+	se := selinux(h)
+	v["instance.domain"] = fact.Known("", "SELinux is off")
+	if se.Is != "off" {
+		label, err := h.Root.ReadText(path.Join(dir, "current"))
+		v["instance.domain"] = because(err)
+		if parts := strings.Split(strings.TrimRight(label, "\x00"), ":"); err == nil && len(parts) >= 3 {
+			v["instance.domain"] = fact.Known(parts[2], path.Join(dir, "current"))
+		}
+	}
+	v["instance.apparmor"] = fact.Known("", "AppArmor is off")
+	if text, err := h.Root.ReadText("/sys/module/apparmor/parameters/enabled"); err == nil && text == "Y" {
+		profile, err := h.Root.ReadText(path.Join(dir, "apparmor/current"))
+		if errors.Is(err, fs.ErrNotExist) { // before 5.8 there is one file for all
+			profile, err = h.Root.ReadText(path.Join(dir, "current"))
+		}
+		v["instance.apparmor"] = because(err)
+		if err == nil {
+			v["instance.apparmor"] = fact.Known(strings.TrimRight(profile, "\x00"), path.Join(dir, "apparmor/current"))
+		}
+	}
+}
