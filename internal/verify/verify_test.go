@@ -211,6 +211,49 @@ func TestProbeThatCannotMeasure(t *testing.T) {
 	})
 }
 
+// TestProbeOfAWeightThatTheHostShifts: where two loads of the same weight do not share alike, a share that is off
+// proves nothing; where they do, it proves that the weight does not count.
+func TestProbeOfAWeightThatTheHostShifts(t *testing.T) {
+	weight := func(m *machine) (found Result) {
+		for _, r := range m.probe(Options{}) {
+			if r.Key == policy.KeyCPUWeight {
+				found = r
+			}
+		}
+		return found
+	}
+	both(t, func(t *testing.T, hierarchies []host.Hierarchy) {
+		m := newMachine(t, hierarchies, limits)
+		m.skew = 0.6
+		if r := weight(m); r.Verdict != probe.NotDecided || r.Measured != "90.0 %" || r.Verdict.Fault() ||
+			!strings.Contains(r.Reason, "80.0 % of what the two got even beside one of the same weight") {
+			t.Errorf("a host that shifts shares: %+v", r)
+		}
+		m.skew, m.blind = 0, true
+		if r := weight(m); r.Verdict != probe.NotEnforced || r.Measured != "50.0 %" || r.Reason != whyUnknown {
+			t.Errorf("a weight that does not count: %+v", r)
+		}
+		m.blind = false
+		m.write(map[string]string{"cpu.idle": "1"}, "")
+		if r := weight(m); r.Verdict != probe.NotEnforced || !strings.Contains(r.Reason, "/cpu.idle is 1") {
+			t.Errorf("a group that somebody made idle: %+v", r)
+		}
+	})
+}
+
+// TestProbeBelowAnIdleDirectory: where two loads get too little, the directory above that makes them give way is named.
+func TestProbeBelowAnIdleDirectory(t *testing.T) {
+	m := newMachine(t, unified, "  g: {groups: {h: {match: [{exe: /usr/sbin/db}], cpu: {weight: 500}}}}\n")
+	m.must(m.Tree.Write(m.Layout.Own("g")[procfs.UnifiedID].File("cpu.idle"), "1"))
+	m.idle = 0.1
+	for _, r := range m.probe(Options{Groups: []string{"g/h"}}) {
+		if r.Key == policy.KeyCPUWeight && r.Group == "g/h" &&
+			(r.Verdict != probe.NotMeasured || !strings.Contains(r.Reason, "g/cpu.idle is 1")) {
+			t.Errorf("below an idle directory: %+v", r)
+		}
+	}
+}
+
 func TestProbeOfBadOptions(t *testing.T) {
 	m := newMachine(t, unified, limits)
 	for _, span := range []time.Duration{LeastSpan - 1, MostSpan + 1} {
