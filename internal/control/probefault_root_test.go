@@ -108,6 +108,11 @@ func TestProbeFindsPlantedFaults(t *testing.T) {
 			policy.KeyTasks, "to the limit", "the kernel holds unlimited",
 		},
 		{
+			"a limit on tasks raised a little", simple("tasks: 50"),
+			func(_ *testing.T, s *site) { s.tamper("pids", "pids.max", "56", "pids.max", "56") },
+			policy.KeyTasks, "to the limit", "the kernel holds 56",
+		},
+		{
 			"a weight that was reset", simple("cpu: {weight: 5000}"),
 			func(_ *testing.T, s *site) { s.tamper("cpu", "cpu.shares", "1024", "cpu.weight", "100") },
 			policy.KeyCPUWeight, "contended", "the kernel holds",
