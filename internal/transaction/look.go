@@ -121,7 +121,7 @@ func belonging(ctx context.Context, c *Controller, l *ViewOptions) (*View, *stat
 func void(s *snapshot.Snapshot) (notes []plan.Note) {
 	for _, n := range append(classify.UnknownNames(s.Policy, s.Rules), s.Policy.Notes...) {
 		if n.Void {
-			notes = append(notes, plan.Note{Group: n.Group, Key: n.Key, Text: n.Text, Void: true})
+			notes = append(notes, plan.Note{Group: n.Group, Key: n.Key, Dev: n.Dev, Text: n.Text, Void: true})
 		}
 	}
 	return notes

@@ -331,6 +331,13 @@ func TestReadBack(t *testing.T) {
 	if r := got[KeyMembers]; !r.OK || r.Asked != "1 inside" {
 		t.Errorf("members: %+v", r)
 	}
+	m.Plan.Notes = []plan.Note{{Group: "g", Key: policy.KeyIOReadIOPS, Dev: "8:0", Void: true, Text: "too much"}}
+	iops := policy.Setting{Key: policy.KeyIOReadIOPS, Value: policy.IOPS(6)}
+	for dev, want := range map[string]bool{"8:0": true, "8:16": false} {
+		if iops.Dev = dev; m.Limit("g", iops).Void != want {
+			t.Errorf("a limit that is void on 8:0: on %s it is %+v", dev, m.Limit("g", iops))
+		}
+	}
 	delete(m.Observed.Dirs, m.Layout.Own("g")[procfs.UnifiedID])
 	if l := m.Limit("g", m.Groups[0].Settings[0]); l.OK || !strings.Contains(l.Reason, "no directory") {
 		t.Errorf("without its directory: %+v", l)
