@@ -108,17 +108,45 @@ func TestProbeFindsPlantedFaults(t *testing.T) {
 			policy.KeyTasks, "to the limit", "the kernel holds unlimited",
 		},
 		{
+			"a limit on tasks raised a little", simple("tasks: 50"),
+			func(_ *testing.T, s *site) { s.tamper("pids", "pids.max", "56", "pids.max", "56") },
+			policy.KeyTasks, "to the limit", "the kernel holds 56",
+		},
+		{
 			"a weight that was reset", simple("cpu: {weight: 5000}"),
 			func(_ *testing.T, s *site) { s.tamper("cpu", "cpu.shares", "1024", "cpu.weight", "100") },
 			policy.KeyCPUWeight, "contended", "the kernel holds",
+		},
+		{
+			"a group that was made idle", simple("cpu: {weight: 5000}"),
+			func(t *testing.T, s *site) {
+				idle := s.at(s.of("cpu").ID, "g").File("cpu.idle")
+				if _, err := testhost.Tree(t).Read(idle); err != nil {
+					t.Skipf("this kernel has no idle groups: %v", err)
+				}
+				if err := testhost.Tree(t).Write(idle, "1"); err != nil {
+					t.Fatal(err)
+				}
+			}, policy.KeyCPUWeight, "contended", "cpu.idle is 1, which takes the place of the weight",
 		},
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			s := probeSite(t)
 			member, mark = marked(t, 70203)
-			s.apply(f.policy(t, s))
+			text := f.policy(t, s)
+			s.apply(text)
 			f.plant(t, s)
 			s.faulty(s.probed(verify.Options{}), f.key, f.how, f.reason)
+			s.apply(text) // as the reason says
+			back, err := inspect.Verify(t.Context(), s.Reconciler.Controller, []string{"g"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range back {
+				if r.Fault() {
+					t.Errorf("after an apply: %s is %s: %s", r.Key, r.InForce, r.Reason)
+				}
+			}
 		})
 	}
 }

@@ -40,6 +40,8 @@ type Note struct {
 	Partly bool `json:"partly_enforced,omitempty"`
 	// Void marks what was asked for and has no effect whatever the host holds: the text says why.
 	Void bool `json:"void,omitempty"`
+	// Dev is the device when a void limit is the one on it alone: "8:16".
+	Dev string `json:"device,omitempty"`
 	// Harm warns of what can make a host with the policy worse than without one.
 	Harm bool `json:"harm,omitempty"`
 	// Fragile marks a limit that is in force and that somebody else takes away from time to time.

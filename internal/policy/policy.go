@@ -167,6 +167,8 @@ type Note struct {
 	// nothing on this host can match.
 	Void bool `json:"void,omitempty"`
 	Key  Key  `json:"key,omitempty"`
+	// Dev is the device when it is about the limit on that one alone: "8:16".
+	Dev string `json:"device,omitempty"`
 }
 
 // Guard is `guard:`: after every change the groups that it names are watched for a time, and a change that does one of

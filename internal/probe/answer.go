@@ -10,7 +10,7 @@ type Answer struct {
 	Ran   []int         `json:"ran,omitempty"`  // Spin: CPUs on which it ran
 	May   []int         `json:"may,omitempty"`  // Spin: CPUs on which it may run
 	Bytes int64         `json:"bytes,omitempty"`
-	Ops   int64         `json:"ops,omitempty"`
+	Ops   int64         `json:"ops,omitempty"`   // of Fork: processes started
 	Count int           `json:"count,omitempty"` // Fork: tasks, itself counted
 	// Refused says that the kernel refused the next task.
 	Refused bool   `json:"refused,omitempty"`

@@ -16,6 +16,8 @@ const (
 	NotEnforced Verdict = "NOT ENFORCED" // the load got more
 	TooTight    Verdict = "TOO TIGHT"    // the kernel holds less than was asked for, and the load got no more than that
 	NotMeasured Verdict = "not measured"
+	// NotDecided is a share that is off on a host whose other work shifts shares as much: it proves nothing.
+	NotDecided Verdict = "not decided"
 )
 
 // Fault says whether a verdict is that something is wrong.
@@ -68,15 +70,26 @@ type Share struct {
 	Asked     float64 // 0 to 1, by the weights
 	Measured  float64
 	Tolerance float64 // 0 is ToleranceShare
+	// Alike is the part that the group's load got beside one of the same weight, where half is due: what it is off by
+	// is the host's doing. 0 is not measured.
+	Alike float64
 }
 
-// Judge compares.
+// Judge compares. A share that is off counts where two loads of the same weight shared as they should, and where it is
+// off by more than those were.
 func (s Share) Judge() Verdict {
+	tolerance := cmp.Or(s.Tolerance, ToleranceShare)
+	off, noise := math.Abs(s.Measured-s.Asked), 0.0
+	if s.Alike > 0 {
+		noise = math.Abs(s.Alike - 0.5)
+	}
 	switch {
 	case math.IsNaN(s.Measured) || s.Measured < 0 || s.Measured > 1:
 		return NotMeasured
-	case math.Abs(s.Measured-s.Asked) <= cmp.Or(s.Tolerance, ToleranceShare):
+	case off <= tolerance:
 		return Held
+	case noise > tolerance || off <= tolerance+noise:
+		return NotDecided
 	}
 	return NotEnforced
 }

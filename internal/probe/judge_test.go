@@ -51,6 +51,24 @@ func TestShareIsJudgedOnBothSides(t *testing.T) {
 	}
 }
 
+// A share that is off by no more than two loads of the same weight were decides nothing, nor does it where those were
+// off by more than a share may be.
+func TestShareIsJudgedBesideOneOfTheSameWeight(t *testing.T) {
+	for _, tt := range []struct {
+		asked, measured, alike float64
+		want                   Verdict
+	}{
+		{0.75, 0.93, 0.5, NotEnforced}, {0.75, 0.93, 0.60, NotDecided}, {0.75, 0.93, 0.40, NotDecided},
+		{0.75, 0.93, 0.54, NotEnforced}, {0.75, 0.30, 0.70, NotDecided}, {0.75, 0.77, 0.70, Held},
+		{0.25, math.NaN(), 0.5, NotMeasured},
+	} {
+		s := Share{Asked: tt.asked, Measured: tt.measured, Alike: tt.alike}
+		if got := s.Judge(); got != tt.want || got == NotDecided && got.Fault() {
+			t.Errorf("%+v is %q, want %q", s, got, tt.want)
+		}
+	}
+}
+
 // What does not exceed the limit is never a fault as long as the kernel holds what was asked, and what exceeds it by
 // more than the tolerance always is one.
 func TestRateProperties(t *testing.T) {

@@ -148,7 +148,7 @@ func (v *Snapshot) Limit(group string, s policy.Setting) Limit {
 		l.OK, l.InForce, l.Reason = false, "as it was", s.Lost
 		return l
 	}
-	v.annotate(&l, group)
+	v.annotate(&l, group, s.Dev)
 	l.Default = !l.OK && l.File == "" && s.FromRole()
 	return l
 }
@@ -168,9 +168,12 @@ func asked(s policy.Setting) string {
 	return s.Raw + " = " + value
 }
 
-// annotate adds what the plan notes about a limit.
-func (v *Snapshot) annotate(l *Limit, group string) {
+// annotate adds what the plan notes about a limit, on a device where it has one.
+func (v *Snapshot) annotate(l *Limit, group, dev string) {
 	for _, n := range v.Plan.Notes {
+		if n.Void && n.Dev != "" && n.Dev != dev {
+			continue
+		}
 		if n.Void && n.About(group, l.Key) {
 			l.OK, l.Void, l.Reason, l.AskedAs, l.InForce = false, true, n.Text, "", ""
 			return

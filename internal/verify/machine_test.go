@@ -48,6 +48,8 @@ type machine struct {
 	mu    sync.Mutex
 	loads map[int]bool
 	idle  float64 // the part of a CPU that others leave, 0 is all of it
+	skew  float64 // the part of a contended CPU that the older of two loads gets whatever the weights are
+	blind bool    // no weight counts
 	fail  error   // of every load
 }
 
@@ -274,17 +276,25 @@ func (l load) Do(_ context.Context, o probe.Order, _ time.Duration) (a probe.Ans
 	a.Took = LeastSpan
 	switch {
 	case o.Spin != nil && len(o.Spin.On) > 0: // beside a rival
-		own, sum := 0.0, 0.0
+		own, sum, older := 0.0, 0.0, true
 		for pid := range l.m.loads {
 			weight := amountOf(l.file(pid, "cpu.shares", "cpu.weight"))
 			if l.file(pid, "cpu.idle") == "1" {
 				weight = 3 * 100 / 1024.
 			}
+			if l.m.blind {
+				weight = 1
+			}
 			if sum += weight; pid == l.id.PID {
 				own = weight
 			}
+			older = older && l.id.PID <= pid
 		}
-		a.CPU = time.Duration(cmp.Or(l.m.idle, 1) * own / sum * float64(a.Took))
+		part := (1 - l.m.skew) * own / sum
+		if older {
+			part += l.m.skew
+		}
+		a.CPU = time.Duration(cmp.Or(l.m.idle, 1) * part * float64(a.Took))
 	case o.Spin != nil:
 		quota, period, _ := strings.Cut(l.file(l.id.PID, "cpu.max"), " ")
 		quota = cmp.Or(quota, l.file(l.id.PID, "cpu.cfs_quota_us"))

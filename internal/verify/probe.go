@@ -115,7 +115,9 @@ const tries = 3
 func repeated(ctx context.Context, l Measurement) (rows []Result) {
 	for range tries {
 		rows = l.run(ctx)
-		unexplained := func(r Result) bool { return r.Verdict.Fault() && r.Reason == whyUnknown }
+		unexplained := func(r Result) bool {
+			return r.Verdict.Fault() && r.Reason == whyUnknown || r.Verdict == probe.NotDecided
+		}
 		if !slices.ContainsFunc(rows, unexplained) || ctx.Err() != nil {
 			break
 		}

@@ -80,8 +80,13 @@ func (r Result) shared(s probe.Share, took time.Duration, why func() string) Res
 	d := s.Measured - s.Asked
 	r.Asked = fmt.Sprintf("%s: %.1f %% beside a rival", r.Asked, 100*s.Asked)
 	r.Verdict, r.Measured, r.Difference, r.Took = s.Judge(), fmt.Sprintf("%.1f %%", 100*s.Measured), &d, took
-	if r.Verdict.Fault() {
+	switch {
+	case r.Verdict.Fault():
 		r.Reason = why()
+	case r.Verdict == probe.NotDecided:
+		r.Reason = fmt.Sprintf("the group's load got %.1f %% of what the two got even beside one of the same weight, "+
+			"where 50 %% is due: so other work on the host can be what shifts the share, and not the weight; "+
+			"measure again when the host is less busy, or with a longer --span", 100*s.Alike)
 	}
 	return r
 }

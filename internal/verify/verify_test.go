@@ -211,6 +211,49 @@ func TestProbeThatCannotMeasure(t *testing.T) {
 	})
 }
 
+// TestProbeOfAWeightThatTheHostShifts: where two loads of the same weight do not share alike, a share that is off
+// proves nothing; where they do, it proves that the weight does not count.
+func TestProbeOfAWeightThatTheHostShifts(t *testing.T) {
+	weight := func(m *machine) (found Result) {
+		for _, r := range m.probe(Options{}) {
+			if r.Key == policy.KeyCPUWeight {
+				found = r
+			}
+		}
+		return found
+	}
+	both(t, func(t *testing.T, hierarchies []host.Hierarchy) {
+		m := newMachine(t, hierarchies, limits)
+		m.skew = 0.6
+		if r := weight(m); r.Verdict != probe.NotDecided || r.Measured != "90.0 %" || r.Verdict.Fault() ||
+			!strings.Contains(r.Reason, "80.0 % of what the two got even beside one of the same weight") {
+			t.Errorf("a host that shifts shares: %+v", r)
+		}
+		m.skew, m.blind = 0, true
+		if r := weight(m); r.Verdict != probe.NotEnforced || r.Measured != "50.0 %" || r.Reason != whyUnknown {
+			t.Errorf("a weight that does not count: %+v", r)
+		}
+		m.blind = false
+		m.write(map[string]string{"cpu.idle": "1"}, "")
+		if r := weight(m); r.Verdict != probe.NotEnforced || !strings.Contains(r.Reason, "/cpu.idle is 1") {
+			t.Errorf("a group that somebody made idle: %+v", r)
+		}
+	})
+}
+
+// TestProbeBelowAnIdleDirectory: where two loads get too little, the directory above that makes them give way is named.
+func TestProbeBelowAnIdleDirectory(t *testing.T) {
+	m := newMachine(t, unified, "  g: {groups: {h: {match: [{exe: /usr/sbin/db}], cpu: {weight: 500}}}}\n")
+	m.must(m.Tree.Write(m.Layout.Own("g")[procfs.UnifiedID].File("cpu.idle"), "1"))
+	m.idle = 0.1
+	if !slices.ContainsFunc(m.probe(Options{}), func(r Result) bool {
+		return r.Key == policy.KeyCPUWeight && r.Group == "g/h" && r.Verdict == probe.NotMeasured &&
+			strings.Contains(r.Reason, "g/cpu.idle is 1")
+	}) {
+		t.Error("the idle directory above is not named")
+	}
+}
+
 func TestProbeOfBadOptions(t *testing.T) {
 	m := newMachine(t, unified, limits)
 	for _, span := range []time.Duration{LeastSpan - 1, MostSpan + 1} {
@@ -287,6 +330,13 @@ func TestReadBack(t *testing.T) {
 	}
 	if r := got[KeyMembers]; !r.OK || r.Asked != "1 inside" {
 		t.Errorf("members: %+v", r)
+	}
+	m.Plan.Notes = []plan.Note{{Group: "g", Key: policy.KeyIOReadIOPS, Dev: "8:0", Void: true, Text: "too much"}}
+	iops := policy.Setting{Key: policy.KeyIOReadIOPS, Value: policy.IOPS(6)}
+	for dev, want := range map[string]bool{"8:0": true, "8:16": false} {
+		if iops.Dev = dev; m.Limit("g", iops).Void != want {
+			t.Errorf("a limit that is void on 8:0: on %s it is %+v", dev, m.Limit("g", iops))
+		}
 	}
 	delete(m.Observed.Dirs, m.Layout.Own("g")[procfs.UnifiedID])
 	if l := m.Limit("g", m.Groups[0].Settings[0]); l.OK || !strings.Contains(l.Reason, "no directory") {

@@ -53,8 +53,38 @@ func (v *Snapshot) why(group string, s policy.Setting, buffered bool) string {
 	return strings.Join(slices.Compact(found), "; ")
 }
 
+// idle names the file that makes a group one that gets only what nobody else wants of the CPU; "" where none does.
+func (v *Snapshot) idle(group string) string {
+	h, _ := v.Facts.HierarchyOf("cpu")
+	own, ok := v.Layout.Own(group)[h.ID]
+	if !ok || !v.holdsIdle(own) {
+		return ""
+	}
+	return v.Tree.Abs(own) + "/cpu.idle"
+}
+
+// idleAbove names the file that does so for the nearest directory above that of a group.
+func (v *Snapshot) idleAbove(group string) string {
+	h, _ := v.Facts.HierarchyOf("cpu")
+	for d, ok := v.Layout.Own(group)[h.ID]; ok && d.Path != "/"; {
+		if d = d.Parent(); v.holdsIdle(d) {
+			return v.Tree.Abs(d) + "/cpu.idle"
+		}
+	}
+	return ""
+}
+
+func (v *Snapshot) holdsIdle(d cgroup.Dir) bool {
+	text, err := v.Tree.Read(d.File("cpu.idle"))
+	return err == nil && strings.TrimSpace(text) == "1"
+}
+
 // whyDiffers explains a limit that the kernel's file does not hold.
 func (v *Snapshot) whyDiffers(b Reading) string {
+	if file := v.idle(b.Group); file != "" && b.Key == policy.KeyCPUWeight {
+		return file + " is 1, which takes the place of the weight: somebody has changed it since; " +
+			"the agent, or `bulkhead apply`, puts it right"
+	}
 	text := fmt.Sprintf("the kernel holds %s", cmp.Or(b.InForce, "nothing"))
 	if b.File != "" {
 		text += " (" + b.File + ")"

@@ -169,6 +169,9 @@ func TestProbedText(t *testing.T) {
 			Measured: "171.20 MB/s", Difference: part(2.424), Verdict: probe.NotEnforced, Reason: "direct IO only"},
 		{Group: "a", Key: "memory.low", How: "read back", Asked: "1GiB", Measured: "1 GiB", Verdict: probe.NotMeasured,
 			Reason: "no probe for it"},
+		{Group: "b", Key: "cpu.weight", How: "contended", Asked: "500: 75.0 % beside a rival", Measured: "93.0 %",
+			Difference: part(0.18), Verdict: probe.NotDecided,
+			Reason: "two of the same weight got 80.0 % and the rest"},
 	}
 	golden(t, "probed", printed(func(out io.Writer) {
 		ProbePlan(out, verify.Plan{

@@ -60,13 +60,16 @@ func ProbePlan(out io.Writer, pl verify.Plan, dryRun bool) {
 
 // Probed prints what each limit was measured to enforce.
 func Probed(out io.Writer, all []verify.Result) {
-	faults, measured := 0, 0
+	faults, measured, undecided := 0, 0, 0
 	for _, r := range all {
 		if r.Verdict.Fault() {
 			faults++
 		}
 		if r.How != "read back" && r.Verdict != probe.NotMeasured {
 			measured++
+		}
+		if r.Verdict == probe.NotDecided {
+			undecided++
 		}
 	}
 	w := newTable(out, "group", "limit", "how", "asked", "measured", "difference", "verdict")
@@ -84,5 +87,9 @@ func Probed(out io.Writer, all []verify.Result) {
 			Printf(out, "%s %s, %s: %s\n", groupName(r.Group, r.Key), keyName(r.Key, r.On), r.How, r.Reason)
 		}
 	}
-	Printf(out, "%s, %d not enforced\n", Count(measured, "limit measured", "limits measured"), faults)
+	Printf(out, "%s, %d not enforced", Count(measured, "limit measured", "limits measured"), faults)
+	if undecided > 0 {
+		Printf(out, ", %d not decided", undecided)
+	}
+	Println(out)
 }

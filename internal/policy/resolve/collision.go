@@ -19,43 +19,84 @@ func (r checks) checkCollisions(groups []Limits) {
 	above := make(map[string]Limits, len(groups))
 	for _, g := range groups {
 		above[g.Group] = g
+		var many []vain
 		for _, s := range g.Settings {
-			if _, limited := amount(s.Value); limited && s.Dev != "" {
-				r.checkAbove(g, s, above)
+			if _, limited := amount(s.Value); !limited || s.Dev == "" {
+				continue
+			}
+			v, is := r.checkAbove(g, s, above)
+			switch {
+			case !is:
+			case s.On == "" || strings.HasPrefix(s.From, "class "): // meant for many
+				many = append(many, v)
+			default:
+				r.Fail(s.Pos, "ask for less, or give the group above more", "%s", v.text(g.Group))
+				r.Also(v.outer.Pos)
 			}
 		}
+		r.voidAll(g, many)
 	}
 	r.noteWholeDisks(groups)
 }
 
+// vain is an io limit that never acts, with the one of a group above it.
+type vain struct {
+	policy.Setting
+	outer        policy.Setting
+	by           string // the group above
+	mine, theirs policy.Value
+	where        string // a device in words
+}
+
+func (v vain) text(group string) string {
+	return fmt.Sprintf("%s %s of %s on %s never acts: %s, above it, has %s there", v.Key, v.mine, group, v.where, v.by,
+		v.theirs)
+}
+
 // checkAbove holds an io limit against those of the groups above it.
-func (r checks) checkAbove(g Limits, s policy.Setting, above map[string]Limits) {
+func (r checks) checkAbove(g Limits, s policy.Setting, above map[string]Limits) (v vain, is bool) {
 	for at, known := above[g.Parent]; known; at, known = above[at.Parent] {
 		outer, has := at.Settings.Get(s.Key, s.Dev)
 		if _, limited := amount(outer.Value); !has || !limited {
 			if at.Group == "" {
-				return
+				break
 			}
 			continue
 		}
-		mine, theirs, where := s.Value, outer.Value, r.deviceName(s.Dev)
+		v = vain{s, outer, at.Group, s.Value, outer.Value, r.deviceName(s.Dev)}
 		if s.Parts == outer.Parts && s.Whole != nil && outer.Whole != nil { // shared by the same devices
-			mine, theirs, where = s.Whole, outer.Whole, s.On
+			v.mine, v.theirs, v.where = s.Whole, outer.Whole, s.On
 		}
-		n, _ := amount(mine)
-		m, _ := amount(theirs)
-		if n <= m {
-			return
+		n, _ := amount(v.mine)
+		m, _ := amount(v.theirs)
+		return v, n > m
+	}
+	return v, false
+}
+
+// voidAll notes the limits of a group that never act: in one note where a limit for all devices acts on none.
+func (r checks) voidAll(g Limits, many []vain) {
+	for len(many) > 0 {
+		first := many[0]
+		alike := func(v vain) bool { return v.Pos == first.Pos && v.Key == first.Key }
+		same := slices.DeleteFunc(slices.Clone(many), func(v vain) bool { return !alike(v) })
+		many = slices.DeleteFunc(many, alike)
+		whole := !slices.ContainsFunc(same, func(v vain) bool {
+			return v.On != "" || v.by != first.by || !policy.SameValue(v.mine, first.mine) ||
+				!policy.SameValue(v.theirs, first.theirs)
+		})
+		others := slices.ContainsFunc(g.Settings, func(s policy.Setting) bool {
+			return s.Key == first.Key && !slices.ContainsFunc(same, func(v vain) bool { return v.Dev == s.Dev })
+		})
+		if whole && !others && len(same) > 1 {
+			r.void(first.Setting, g.Group, "%s %s of %s never acts on any device: %s, above it, has %s on each (%s)",
+				first.Key, first.mine, g.Group, first.by, first.theirs, origin(first.outer))
+			continue
 		}
-		text := fmt.Sprintf("%s %s of %s on %s never acts: %s, above it, has %s there", s.Key, mine, g.Group, where,
-			at.Group, theirs)
-		if s.On == "" || strings.HasPrefix(s.From, "class ") { // meant for many
-			r.note(s.Pos, g.Group, "%s (%s)", text, place(outer.Pos))
-			return
+		for _, v := range same {
+			r.void(v.Setting, g.Group, "%s (%s)", v.text(g.Group), origin(v.outer))
+			r.notes[len(r.notes)-1].Dev = v.Dev
 		}
-		r.Fail(s.Pos, "ask for less, or give the group above more", "%s", text)
-		r.Also(outer.Pos)
-		return
 	}
 }
 
@@ -100,6 +141,14 @@ func (r checks) noteWholeDisks(groups []Limits) {
 
 // place is where something is written, in short: "policy.yaml:12".
 func place(at policy.Pos) string { return fmt.Sprintf("%s:%d", path.Base(at.File), at.Line) }
+
+// origin says where a limit comes from, in short: of an override "override 3".
+func origin(s policy.Setting) string {
+	if s.Pos.File == "" {
+		return s.From
+	}
+	return place(s.Pos)
+}
 
 // Overlaps says what is wrong with an override of an io limit on a device for which the policy has one under another
 // name: it would take that one's place.

@@ -2,6 +2,7 @@ package resolve
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -69,6 +70,43 @@ func TestCollisions(t *testing.T) {
 				t.Errorf("notes %s, want %q", said, test.says)
 			}
 		})
+	}
+}
+
+// A limit for all devices that one above makes pointless is void on the devices where it is: said once where that is on
+// all of them. One of a class is, too.
+func TestVoidBelowALimitAbove(t *testing.T) {
+	for _, test := range []struct {
+		groups string
+		want   []string // device and text
+	}{
+		{
+			"{a: {io: [{on: /srv, read: {iops: 5}}], groups: {x: {io: [{read: {iops: 6}}]}}}}",
+			[]string{"8:16 io.read.iops 6 of a/x on sdb (8:16) never acts: a, above it, has 5 there (p.yaml:2)"},
+		},
+		{
+			"{a: {io: [{read: {iops: 5}}], groups: {x: {io: [{read: {iops: 6}}]}}}}",
+			[]string{" io.read.iops 6 of a/x never acts on any device: a, above it, has 5 on each (p.yaml:2)"},
+		},
+		{
+			"{a: {io: [{read: {iops: 5}}], groups: {x: {io: [{read: {iops: 6}}, {on: /srv, read: {iops: 4}}]}}}}",
+			[]string{"8:0 io.read.iops 6 of a/x on sda (8:0) never acts: a, above it, has 5 there (p.yaml:2)"},
+		},
+		{"{a: {io: [{read: {iops: 5}}], groups: {x: {io: [{read: {iops: 4}}]}}}}", nil},
+	} {
+		p, problems := on(t, "partitions", "groups: "+test.groups)
+		if len(problems) > 0 {
+			t.Errorf("%s: %v", test.groups, problems)
+		}
+		var got []string
+		for _, n := range p.Notes {
+			if n.Void && n.Group == "a/x" && n.Key == policy.KeyIOReadIOPS {
+				got = append(got, n.Dev+" "+n.Text)
+			}
+		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%s:\ngot  %q\nwant %q", test.groups, got, test.want)
+		}
 	}
 }
 
