@@ -2,7 +2,6 @@ package cli
 
 import (
 	"runtime"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -22,23 +21,6 @@ func schemaCmd(to *output) *cobra.Command {
 			}
 			_, err = to.stdout.Write(text)
 			return err
-		},
-	}
-}
-
-// helpCmd is cobra's help, with an error for a verb that is not there.
-func helpCmd() *cobra.Command {
-	return &cobra.Command{
-		Use:   "help [VERB]",
-		Short: "what a verb does and takes",
-		Args:  cobra.ArbitraryArgs,
-		RunE: func(c *cobra.Command, args []string) error {
-			found, rest, err := c.Root().Find(args)
-			if err != nil || len(rest) > 0 {
-				return usage.Errorf(c.Root(), "unknown verb %q", strings.Join(args, " "))
-			}
-			found.InitDefaultHelpFlag()
-			return found.Help()
 		},
 	}
 }
