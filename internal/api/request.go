@@ -87,12 +87,24 @@ func (r Request) What() string {
 		words = append(words, "--migrate")
 	}
 	if r.For > 0 {
-		words = append(words, "--for", r.For.String())
+		words = append(words, "--for", Span(r.For))
 	}
 	if r.ConfirmWithin > 0 {
-		words = append(words, "--confirm-within", r.ConfirmWithin.String())
+		words = append(words, "--confirm-within", Span(r.ConfirmWithin))
 	}
 	return strings.Join(words, " ")
+}
+
+// Span prints a length of time as people write it: 90s is 1m30s, two hours are 2h.
+func Span(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
 }
 
 // verbs are all that may be asked for.

@@ -104,9 +104,11 @@ func (o *output) report(err error) int {
 		_ = o.printJSON(render.ProblemsView(problems))
 		return int(api.CodeUsage)
 	} else if errors.As(err, &problems) {
-		// Without our name before it, so that an editor finds file:line:column, and with source lines as they are.
-		_, _ = io.WriteString(render.Printable(o.stderr, 0), err.Error())
-		render.Printf(o.err, "\nbulkhead: %s; nothing was changed\n",
+		// Without our name before it, so that an editor finds file:line:column.
+		for _, p := range problems {
+			render.Problem(o.err, p)
+		}
+		render.Printf(o.err, "bulkhead: %s; nothing was changed\n",
 			render.Count(len(problems), "problem", "problems"))
 		return int(api.CodeUsage)
 	}
@@ -146,14 +148,15 @@ func rootCmd(s *session) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "bulkhead VERB",
 		Short: "compartments for databases that share a Linux host",
-		Long: `bulkhead gives each database instance on this host, with its helpers, its own measured share of
-CPU, memory, disk and processes, so that a rogue neighbour cannot take more.
+		Long: `bulkhead gives each database instance on this host, with its helpers, its own
+measured share of CPU, memory, disk and processes, so that a rogue neighbour
+cannot take more.
 
 Start here:
   bulkhead discover               what runs here, and what this kernel can hold
   bulkhead discover --as-policy   a policy to start from
   bulkhead check                  is the policy sound, also on this host?
-  bulkhead plan                   what would apply do, file by file
+  bulkhead plan                   what would apply do, group by group
   bulkhead apply                  do it, all or nothing
   bulkhead release --all          the emergency exit: give the host back`,
 		SilenceErrors: true, SilenceUsage: true, Version: versionText(),
@@ -176,6 +179,7 @@ Start here:
 	root.SetHelpCommand(usage.HelpCommand())
 	root.SetHelpCommandGroupID(groupOther)
 	root.SetUsageTemplate(usage.Template)
+	root.SetHelpFunc(usage.Help(s.stdout, render.Width(s.stdout)))
 	root.Flags().Bool("version", false, "the version of this program")
 	root.SetVersionTemplate("bulkhead {{.Version}}\n")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {

@@ -219,7 +219,7 @@ func TestFreezeAndThawNameTheirEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []journal.Entry{
-		{Verb: "freeze", What: "g --for 1h0m0s", Reason: "month end", Text: "frozen until " + held[0].Until()},
+		{Verb: "freeze", What: "g --for 1h", Reason: "month end", Text: "frozen until " + held[0].Until()},
 		{Verb: "thaw", What: "g", Reason: "done",
 			Text: "running again; g was frozen until " + held[0].Until() + " by test"},
 		{Verb: "freeze", What: "g --for 1ns", Text: "frozen until " + short[0].Until()},

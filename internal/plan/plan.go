@@ -56,6 +56,7 @@ func (n Note) About(group string, key policy.Key) bool {
 // Share is what a group can count on.
 type Share struct {
 	Group      string  `json:"group"`
+	Asked      string  `json:"asked,omitempty"`       // but for the limit: "weight 1000 from role", by Plan.Describe
 	Limit      float64 `json:"limit_cores,omitempty"` // its own or the nearest ancestor's cap; 0 is none
 	Guaranteed float64 `json:"guaranteed_cores"`      // when everybody wants everything
 	Percent    float64 `json:"percent_of_host"`

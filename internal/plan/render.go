@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"path"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -46,7 +45,6 @@ const renderWidth = 100
 type renderer struct {
 	plan    Plan
 	options RenderOptions
-	files   map[cgroup.Dir]map[string]string // what they hold, by filesIn
 	b       strings.Builder
 }
 
@@ -240,7 +238,7 @@ func (r *renderer) shares() {
 			limit = fmt.Sprintf("%.4g", s.Limit)
 		}
 		table = append(table, []string{
-			cmp.Or(s.Group, r.options.Root), r.askedCPU(s.Group), limit,
+			cmp.Or(s.Group, r.options.Root), cmp.Or(s.Asked, "-"), limit,
 			fmt.Sprintf("%.2f", s.Guaranteed), fmt.Sprintf("%.1f", s.Percent),
 		})
 	}
@@ -253,36 +251,6 @@ func (r *renderer) shares() {
 			r.wrapped(2, s.Group+": against "+s.Against)
 		}
 	}
-}
-
-// askedCPU is what a group asks of the CPU: "weight 1000 from role", but for the limit.
-func (r *renderer) askedCPU(group string) string {
-	var parts []string
-	idle := slices.ContainsFunc(r.plan.Want, func(w Wanted) bool {
-		return w.Group == group && w.Setting.Key == policy.KeyCPUIdle && w.Setting.Value == policy.Flag(true)
-	})
-	for _, key := range []policy.Key{policy.KeyCPUWeight, policy.KeyCPUIdle, policy.KeyCPUCPUs,
-		policy.KeyCPUNUMA} {
-		i := slices.IndexFunc(r.plan.Want, func(w Wanted) bool {
-			return w.Group == group && w.Setting.Key == key && w.Setting.From != FromAbove
-		})
-		if i < 0 || key == policy.KeyCPUWeight && idle {
-			continue // idle overrules the weight
-		}
-		s := r.plan.Want[i].Setting
-		text := strings.TrimPrefix(string(key), "cpu.") + " " + s.Value.String()
-		if key == policy.KeyCPUIdle {
-			text = "only when idle"
-			if !idle {
-				continue
-			}
-		}
-		if s.FromRole() {
-			text += " from role"
-		}
-		parts = append(parts, text)
-	}
-	return cmp.Or(strings.Join(parts, ", "), "-")
 }
 
 // columns prints a table; columns from right on are aligned to the right.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"path"
-	"slices"
 	"strings"
 
 	"bulkhead/internal/cgroup"
@@ -102,15 +101,10 @@ func assignments(value string) string {
 // change is old and new value in units for people, with what is really written where that differs.
 func (r *renderer) change(s Step) string {
 	f := s.File()
-	row := knob.RowOf(f)
-	if row == nil || r.options.Facts == nil {
+	if s.NewAs == "" || r.options.Facts == nil {
 		return cmp.Or(s.Old, "none") + " -> " + s.New
 	}
-	files := r.filesIn(f.Dir)
-	from, to := "new", row.HumanIn(s.New, files)
-	if s.Old != "" {
-		from = row.HumanIn(s.Old, files)
-	}
+	from, to := cmp.Or(s.OldAs, "new"), s.NewAs
 	if to != s.New {
 		to += fmt.Sprintf(" (%q)", s.New)
 	}
@@ -119,28 +113,6 @@ func (r *renderer) change(s Step) string {
 		text = "device " + r.device(f.Key) + ": " + text
 	}
 	return text
-}
-
-// filesIn gives what the files of a directory hold, as far as the plan knows and does not change them.
-func (r *renderer) filesIn(d cgroup.Dir) map[string]string {
-	if r.files == nil {
-		r.files = map[cgroup.Dir]map[string]string{}
-		for _, w := range r.plan.Want {
-			f := w.File()
-			if r.files[f.Dir] == nil {
-				r.files[f.Dir] = map[string]string{}
-			}
-			if f.Key == "" {
-				r.files[f.Dir][f.Name] = w.Value
-			}
-		}
-		for _, s := range r.plan.Steps {
-			if f := s.File(); s.Old != "" {
-				delete(r.files[f.Dir], f.Name)
-			}
-		}
-	}
-	return r.files[d]
 }
 
 // undone says how what is no value to write is taken back, by what a step does.
@@ -195,7 +167,7 @@ func undoOfRequest(s Step) string {
 func (r *renderer) about(steps []int) {
 	s := r.plan.Steps[steps[0]]
 	why := s.Reason
-	if r.fromRole(s) {
+	if s.FromRole {
 		why += " (from role)"
 	}
 	r.wrapped(stepIndent, "reason: "+why)
@@ -213,13 +185,6 @@ func (r *renderer) about(steps []int) {
 			told = final
 		}
 	}
-}
-
-// fromRole says whether the value comes from a role's defaults.
-func (r *renderer) fromRole(s Step) bool {
-	return slices.ContainsFunc(r.plan.Want, func(w Wanted) bool {
-		return w.Target == s.Target && w.Value == s.New && w.Setting.FromRole()
-	})
 }
 
 // ownerCommands are the chown(1) and chmod(1) that a change of an owner in a directory comes to.

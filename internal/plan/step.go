@@ -76,6 +76,11 @@ type Step struct {
 	Reason  string     `json:"reason"`          // "cpu.limit 4 cores, class standard, policy.yaml:12"
 	Risk    knob.Risk  `json:"risk,omitempty"`
 	Setting policy.Key `json:"setting,omitempty"`
+	// OldAs and NewAs are Old and New in units for people, "" where the table of limits has none, and FromRole says
+	// that a role's defaults ask for the value: by Plan.Describe.
+	OldAs    string `json:"old_as,omitempty"`
+	NewAs    string `json:"new_as,omitempty"`
+	FromRole bool   `json:"from_role,omitempty"`
 	// Restore is what the undo of this step has to write once the step itself is taken back: what a
 	// removed directory held, or what its children held in the files of a controller taken away.
 	Restore []Restore `json:"restore,omitempty"`

@@ -73,9 +73,9 @@ func (p Problem) String() string {
 	return b.String()
 }
 
-// excerptWidth is how many characters are shown on either side of the caret: enough for any line a
-// person writes, and no more than two terminal lines of one that a program wrote.
-const excerptWidth = 70
+// excerptWidth is how many characters of a source line are shown: what fits, behind four blanks and between two dots,
+// into the 80 columns of a terminal.
+const excerptWidth = 74
 
 // excerpt gives the part of a source line around a column, and the padding that puts a caret below
 // that column. Tabs are kept in the padding, so that the two lines stay in step whatever a terminal
@@ -83,10 +83,8 @@ const excerptWidth = 70
 func excerpt(line string, column int) (text, padding string) {
 	runes := []rune(strings.TrimRight(line, "\r\n"))
 	at := min(column-1, len(runes))
-	from, to := max(0, at-excerptWidth), min(len(runes), at+excerptWidth)
-	if len(runes) <= 2*excerptWidth {
-		from, to = 0, len(runes)
-	}
+	to := min(len(runes), max(at+excerptWidth/3, excerptWidth))
+	from := max(0, to-excerptWidth)
 	var pad strings.Builder
 	if from > 0 {
 		text, padding = "…", " "

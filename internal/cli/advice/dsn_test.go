@@ -32,7 +32,8 @@ func TestLogins(t *testing.T) {
 		switch {
 		case want == "" && (err != nil || logins["mysql3306"] == nil):
 			t.Errorf("%s: %v", given, err)
-		case want != "" && (err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "geheim")):
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "geheim")):
 			t.Errorf("%s: %v", given, err)
 		}
 	}

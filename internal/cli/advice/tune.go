@@ -85,7 +85,11 @@ func (s Session) tunings(cmd *cobra.Command, names []string, severity string) ([
 		return nil, err
 	}
 	defer c.Close()
-	rep := advise.Run(rules, gather.Facts(cmd.Context(), c.Host),
+	known, err := guarded(c)
+	if err != nil {
+		render.Printf(cmd.ErrOrStderr(), "the applied policy cannot be read, and asks no server: %v\n", err)
+	}
+	rep := advise.Run(rules, gather.Facts(cmd.Context(), c.Host, gather.Options{Known: known}),
 		advise.Options{Severity: severity, Today: time.Now().Format(time.DateOnly)})
 	all := []tuning{}
 	for _, f := range rep.Findings {

@@ -101,20 +101,25 @@ func printInstances(out io.Writer, all []engine.Instance) {
 		return
 	}
 	helpers := false
-	w := newTable(out, "instance", "engine", "version", "pid", "user", "port", "socket", "data directory", "config")
+	w := newTable(out, "instance", "engine", "version", "pid", "user", "port")
 	for _, i := range all {
 		name := i.Engine
 		if i.Flavor != "" {
 			name += "/" + i.Flavor
 		}
-		Printf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", i.Name(), name, dash(i.Version), i.Main.PID, i.User,
-			dashZero(i.Port), dash(i.Socket), dash(i.DataDir), dash(i.Config))
+		Printf(w, "%s\t%s\t%s\t%d\t%s\t%s\n", i.Name(), name, dash(i.Version), i.Main.PID, i.User, dashZero(i.Port))
 	}
 	w.flush()
 	for _, i := range all {
-		Printf(out, "%s: recognised by %s; processes: %s\n", i.Name(), strings.Join(i.Evidence, ", "), parts(i))
+		Println(out, i.Name())
+		for _, line := range [][2]string{{"data", i.DataDir}, {"socket", i.Socket}, {"configuration", i.Config},
+			{"processes", parts(i)}, {"evidence", strings.Join(i.Evidence, "; ")}} {
+			if line[1] != "" {
+				Printf(out, "  %-13s  %s\n", line[0], line[1])
+			}
+		}
 		if i.Container {
-			Printf(out, "%s: runs in a container, and is left to it\n", i.Name())
+			Println(out, "  runs in a container, and is left to it")
 		}
 		helpers = helpers || len(i.Helpers) > 0
 	}

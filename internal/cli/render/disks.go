@@ -72,8 +72,9 @@ func pastTheCache(d *disks.Disks) []string {
 	switch {
 	case len(said) == 0:
 	case d.IOVersion == 1:
-		said = append(said, "a limit on writing holds what is written with O_DIRECT, and nothing that goes through "+
-			"the page cache: this host limits disks by cgroup v1")
+		said = append(said, "a limit on writing holds what is written with O_DIRECT and what a process syncs itself "+
+			"(fsync, O_SYNC, msync), as a commit does, and not what the kernel writes back later: this host limits "+
+			"disks by cgroup v1")
 	case d.IOVersion == 2:
 		said = append(said, "a limit on writing holds both ways of writing here, on ext4, XFS, btrfs and f2fs; on "+
 			"others what is written with O_DIRECT alone")

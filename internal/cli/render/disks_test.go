@@ -105,7 +105,7 @@ func TestPrintMeasured(t *testing.T) {
 // What O_DIRECT means depends on what limits disks here.
 func TestPastTheCache(t *testing.T) {
 	d := disksOf(t, "dbhost")
-	for version, want := range map[int]string{0: "", 1: "nothing that goes through the page cache",
+	for version, want := range map[int]string{0: "", 1: "what a process syncs itself",
 		2: "holds both ways of writing"} {
 		d.IOVersion = version
 		said := strings.Join(pastTheCache(d), "\n")

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -11,7 +12,7 @@ import (
 	"bulkhead/internal/journal"
 )
 
-// History prints a table with the reason below each of its rows and, if asked, what was changed.
+// History prints a table with the reason below each of its rows and, if asked, what was changed, and by which process.
 func History(out io.Writer, entries []journal.Entry, long bool) {
 	if len(entries) == 0 {
 		Println(out, "nothing was changed yet")
@@ -23,8 +24,13 @@ func History(out io.Writer, entries []journal.Entry, long bool) {
 		if outcome == journal.Committed {
 			outcome = "done"
 		}
+		by := e.By
+		if !long {
+			by = process.ReplaceAllString(by, "")
+			by = strings.TrimSuffix(by, " (uid 0)")
+		}
 		Printf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%d\n", e.N, e.Time.Local().Format(time.DateTime),
-			oneLine(strings.TrimSpace(e.Verb+" "+shortened(e.What))), dashZero(e.Revision), oneLine(dash(e.By)),
+			oneLine(strings.TrimSpace(e.Verb+" "+shortened(e.What))), dashZero(e.Revision), oneLine(dash(by)),
 			dash(outcome), len(changesMade(e.Changes)))
 	}
 	rows := w.rows()
@@ -42,6 +48,9 @@ func History(out io.Writer, entries []journal.Entry, long bool) {
 		}
 	}
 }
+
+// process is the part of who made a change that tells the process, as the agent writes it.
+var process = regexp.MustCompile(`, pid \d+`)
 
 // why is the reason that somebody gave and what there is to say of the change itself: neither hides the other.
 func why(e journal.Entry) string {

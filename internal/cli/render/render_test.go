@@ -267,7 +267,7 @@ func TestHistoryText(t *testing.T) {
 			made(change.Change{Target: dir.Target(), Old: cgroup.There}),
 		}},
 		{N: 3, Time: at(2), Verb: "thaw", By: "agent", Outcome: journal.Committed, Text: "running again"},
-		{N: 4, Time: at(3), Verb: "freeze", What: "a --for 10m0s", By: "root", Reason: "a snapshot",
+		{N: 4, Time: at(3), Verb: "freeze", What: "a --for 10m", By: "root", Reason: "a snapshot",
 			Outcome: journal.Committed, Text: "frozen until 2026-03-01 12:13:00"},
 	}
 	golden(t, "history", printed(func(out io.Writer) { History(out, entries, false) }))

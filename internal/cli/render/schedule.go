@@ -26,7 +26,7 @@ func SchedulesView(p *policy.Policy, now time.Time) []scheduled {
 	all := make([]scheduled, len(p.Schedules))
 	for i, s := range p.Schedules {
 		all[i] = scheduled{ScheduleStatus: statuses[i], When: s.Windows.When.String(), Zone: s.Zone,
-			For: shortSpan(s.Windows.Length), Sets: sets(s)}
+			For: api.Span(s.Windows.Length), Sets: sets(s)}
 		for _, d := range s.Windows.Except {
 			all[i].Except = append(all[i].Except, d.String())
 		}
@@ -125,13 +125,4 @@ func moment(t time.Time, zone *time.Location) string {
 		return "-"
 	}
 	return t.In(zone).Format("2006-01-02 15:04 MST")
-}
-
-// shortSpan prints a length of whole minutes: 6h, 1h30m.
-func shortSpan(d time.Duration) string {
-	text := strings.TrimSuffix(d.String(), "0s")
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
 }

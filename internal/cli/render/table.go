@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"bulkhead/internal/cli/render/columns"
 	"bulkhead/internal/terminal"
 )
 
@@ -56,8 +57,8 @@ func (g grid) print(to io.Writer) {
 	Println(to)
 }
 
-// rows lays the rows out for a writer, without blanks at the ends of lines. Where its lines are too short for them, the
-// cells of the widest columns take several.
+// rows lays the rows out for a writer, without blanks at the ends of lines. Where its lines are too short for them,
+// cells take several.
 func (g grid) rows(to io.Writer) []string {
 	widths := make([]int, len(g[0]))
 	for _, row := range g {
@@ -67,7 +68,7 @@ func (g grid) rows(to io.Writer) []string {
 		}
 	}
 	if w, ok := to.(*printable); ok && w.width > 0 {
-		fit(widths, w.width)
+		columns.Fit(g, widths, w.width)
 	}
 	rows := make([]string, 0, len(g))
 	for _, row := range g {
@@ -77,55 +78,14 @@ func (g grid) rows(to io.Writer) []string {
 			var line strings.Builder
 			again = false
 			for i := range rest {
-				cell, more := cut(rest[i], widths[i])
+				cell, more, _ := columns.Cut(rest[i], widths[i])
 				rest[i], again = more, again || more != ""
 				line.WriteString(cell)
-				line.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+gap))
+				line.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+columns.Gap))
 			}
 			b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 		}
 		rows = append(rows, b.String())
 	}
 	return rows
-}
-
-// gap is how many blanks are between two columns.
-const gap = 2
-
-// fit takes from the widest columns what is too much for a line. None gets narrower than a few letters.
-func fit(widths []int, line int) {
-	const least = 6
-	total := gap * (len(widths) - 1)
-	for _, w := range widths {
-		total += w
-	}
-	for ; total > line; total-- {
-		widest := 0
-		for i, w := range widths {
-			if w >= widths[widest] {
-				widest = i
-			}
-		}
-		if widths[widest] <= least {
-			return
-		}
-		widths[widest]--
-	}
-}
-
-// cut divides a text behind what fits into a width: between two words, or within one behind a sign, or anywhere.
-func cut(text string, width int) (line, rest string) {
-	letters := []rune(text)
-	if len(letters) <= width {
-		return text, ""
-	}
-	indent := len(text) - len(strings.TrimLeft(text, " "))
-	if at := strings.LastIndex(string(letters[:width+1]), " "); at > indent {
-		return strings.TrimRight(text[:at], " "), strings.TrimLeft(text[at:], " ")
-	}
-	line = string(letters[:width])
-	if at := strings.LastIndexAny(line, "._/,=:;-"); at > 0 && at < len(line)-1 {
-		line = line[:at+1]
-	}
-	return line, text[len(line):]
 }

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/term"
 
+	"bulkhead/internal/policy"
 	"bulkhead/internal/terminal"
 )
 
@@ -43,6 +44,21 @@ func Error(out io.Writer, err error) {
 		} else {
 			Println(out, " ", line)
 		}
+	}
+}
+
+// Problem writes what is wrong with a policy. The line of its source, and what points into it, stay as they are.
+func Problem(out io.Writer, p policy.Problem) {
+	source := out
+	if w, ok := out.(*printable); ok {
+		source = Printable(w.to, 0)
+	}
+	for line := range strings.Lines(p.String() + "\n") {
+		if strings.HasPrefix(line, "    ") {
+			_, _ = io.WriteString(source, line)
+			continue
+		}
+		_, _ = io.WriteString(out, line)
 	}
 }
 

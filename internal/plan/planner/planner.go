@@ -40,6 +40,12 @@ import (
 //
 // A group in in.Released, and every group below it, is left alone.
 func Make(in plan.Input) plan.Plan {
+	p := steps(in)
+	p.Describe()
+	return p
+}
+
+func steps(in plan.Input) plan.Plan {
 	if in.Release != nil {
 		return release(in)
 	}

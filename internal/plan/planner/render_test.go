@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"encoding/json"
 	"flag"
 	"os"
 	"path/filepath"
@@ -106,7 +107,18 @@ func TestRenderGolden(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := make()
-			text := plan.Render(Make(in), plan.RenderOptions{Facts: in.Facts, Root: in.Host.Root})
+			made := Make(in)
+			options := plan.RenderOptions{Facts: in.Facts, Root: in.Host.Root}
+			text := plan.Render(made, options)
+			// An agent's answer says the same as a plan that was made here.
+			var answer plan.Plan
+			wire, err := json.Marshal(made)
+			if err == nil {
+				err = json.Unmarshal(wire, &answer)
+			}
+			if got := plan.Render(answer, options); err != nil || got != text {
+				t.Errorf("by an agent: %v\n%s\nwant:\n%s", err, got, text)
+			}
 			for line := range strings.Lines(text) {
 				if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 100 {
 					t.Errorf("a line is %d wide: %s", n, line)

@@ -2,27 +2,9 @@ package usage
 
 import (
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 )
-
-// HelpCommand is cobra's help, with an error for a verb that is not there.
-func HelpCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "help [VERB]",
-		Short: "what a verb does and takes",
-		Args:  cobra.ArbitraryArgs,
-		RunE: func(c *cobra.Command, args []string) error {
-			found, rest, err := c.Root().Find(args)
-			if err != nil || len(rest) > 0 {
-				return Errorf(c.Root(), "unknown verb %q", strings.Join(args, " "))
-			}
-			found.InitDefaultHelpFlag()
-			return found.Help()
-		},
-	}
-}
 
 // CompletionCommand prints scripts for shells to out.
 func CompletionCommand(out io.Writer) *cobra.Command {
