@@ -159,6 +159,7 @@ func TestRunDoesNotHoldTheLock(t *testing.T) {
 	m.must(err)
 	m.pid1.Stall(name, true)
 	m.Bus.Timeout, m.Bus.JobTimeout = time.Minute, time.Minute
+	m.Disconnect() // the next connection waits so long
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {

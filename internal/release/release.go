@@ -267,7 +267,7 @@ func View(ctx context.Context, c *transaction.Controller, f *host.Facts, s *stat
 func planRelease(c *transaction.Controller, v *transaction.View, groups []string, force bool) error {
 	var shaped []plan.Note
 	if there, err := c.Reader().Interfaces(v.Snapshot, slices.Contains(groups, "")); err == nil {
-		v.Snapshot = there
+		v.Snapshot, shaped = there, unrecordedShares(there.Network, c.Store.Dir())
 	} else {
 		if !slices.Contains(groups, "") {
 			return err
@@ -301,6 +301,23 @@ func tops(v *transaction.View) (ours, theirs []string) {
 		}
 	}
 	return ours, theirs
+}
+
+// unrecordedShares says from which interfaces a release takes limits of bulkhead that the records in dir know nothing
+// of: the records were lost, or the limits are those of another state directory.
+func unrecordedShares(n *plan.Network, dir string) (notes []plan.Note) {
+	if n == nil {
+		return nil
+	}
+	for _, d := range n.Devices {
+		name := d.State.Device.Name
+		if _, recorded := n.Was[name]; d.Governed && !recorded {
+			notes = append(notes, plan.Note{Group: layout.RootGroup, Text: fmt.Sprintf(
+				"limits of bulkhead on %s are taken away, too, though the records in %s know nothing of them; if they "+
+					"belong to another state directory, `bulkhead --state DIR apply` there puts them back", name, dir)})
+		}
+	}
+	return notes
 }
 
 // leftShaped says which interfaces a release leaves as they are, since they could not be looked at.

@@ -9,6 +9,8 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/linux/tc"
+	"bulkhead/internal/netshape"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/state"
 	"bulkhead/internal/transaction"
@@ -63,5 +65,22 @@ func TestReleaseSaysWhichInterfacesStay(t *testing.T) {
 	if notes := leftShaped(c.Store, "b", cause); len(notes) != 1 || !notes[0].NotEnforced ||
 		notes[0].Text != "limits on eth0, eth1 stay as they are: operation not permitted" {
 		t.Errorf("of two: %+v", notes)
+	}
+}
+
+// A release says from which interfaces it takes limits that its records know nothing of.
+func TestReleaseSaysWhatIsNotRecorded(t *testing.T) {
+	device := func(name string, governed bool) plan.NetDevice {
+		return plan.NetDevice{State: netshape.State{Device: tc.Device{Link: tc.Link{Name: name}}}, Governed: governed}
+	}
+	n := &plan.Network{Was: map[string]netshape.Wanted{"eth0": {}},
+		Devices: []plan.NetDevice{device("eth0", true), device("eth1", true), device("eth2", false)}}
+	notes := unrecordedShares(n, "/var/lib/bulkhead")
+	if len(notes) != 1 || !strings.HasPrefix(notes[0].Text, "limits of bulkhead on eth1 are taken away, too") ||
+		notes[0].NotEnforced {
+		t.Errorf("%+v", notes)
+	}
+	if notes := unrecordedShares(nil, ""); len(notes) > 0 {
+		t.Errorf("without a network: %+v", notes)
 	}
 }
