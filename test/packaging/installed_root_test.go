@@ -395,7 +395,7 @@ func (m *machine) badReload() {
 		m.t.Errorf("its status line is %q, want %q", m.said(), want)
 	}
 	testhost.WaitFor(m.t, "the journal to name the place", func() bool {
-		return regexp.MustCompile(`policy\.yaml:14:\d+: `).MatchString(m.journal())
+		return regexp.MustCompile(`policy\.yaml:15:\d+: `).MatchString(m.journal())
 	})
 	m.policy(m.tasks)
 	if u := m.unit(agentUnit); !u.Active() || u.MainPID != before {

@@ -87,6 +87,9 @@ func (m *machine) isAs(before record) {
 			m.t.Errorf("now:\n%s\nbefore the first apply:\n%s", is, was)
 		}
 	}
+	if after.Tuned != before.Tuned {
+		m.t.Errorf("settings of the kernel are %q, before the first apply %q", after.Tuned, before.Tuned)
+	}
 	wantFiles(m.t, before.Files)
 	all, err := m.systemd.Units(m.t.Context())
 	if err != nil {

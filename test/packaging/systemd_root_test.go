@@ -48,6 +48,7 @@ type record struct {
 	Boot  string
 	Units map[string]string
 	Files []string
+	Tuned string
 }
 
 func newMachine(t *testing.T) *machine {
@@ -157,12 +158,29 @@ func (m *machine) state() record {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	r := record{Boot: string(boot), Units: map[string]string{}}
+	r := record{Boot: string(boot), Units: map[string]string{}, Tuned: m.tuned()}
 	for _, unit := range []string{mariadb, m.postgresql} {
 		r.Units[unit] = m.stateOf(unit)
 	}
 	r.Files = installedFiles(m.t)
 	return r
+}
+
+// tuned is what the kernel holds of the settings of the policy, and which files set them at boot.
+func (m *machine) tuned() string {
+	m.t.Helper()
+	var held []string
+	for _, name := range []string{"swappiness", "dirty_bytes", "dirty_ratio"} {
+		text, err := os.ReadFile("/proc/sys/vm/" + name)
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		held = append(held, strings.TrimSpace(string(text)))
+	}
+	if _, err := os.Stat("/etc/sysctl.d/60-bulkhead.conf"); err == nil {
+		held = append(held, "and at boot")
+	}
+	return strings.Join(held, " ")
 }
 
 func (m *machine) stateOf(unit string) string {
@@ -192,6 +210,7 @@ func (m *machine) policy(tasks string) {
 	text := `version: 1
 host:
   reserve: {cpu: 0.5, memory: 256MiB}
+  tune: {vm.swappiness: 7, vm.dirty_bytes: 67108864}
 groups:
   "mysql{port}":
     role: database
@@ -302,6 +321,9 @@ func (m *machine) of(controller string) host.Hierarchy {
 // held says which limit the kernel does not hold.
 func (m *machine) held() error {
 	m.t.Helper()
+	if got, want := m.tuned(), "7 67108864 0 and at boot"; got != want {
+		return fmt.Errorf("settings of the kernel are %q, want %q", got, want)
+	}
 	units, rest := m.limits()
 	return m.heldOf(slices.Concat(units, rest))
 }
