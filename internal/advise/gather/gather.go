@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"bulkhead/internal/advise/fact"
+	"bulkhead/internal/advise/gather/settings"
 	"bulkhead/internal/dblogin"
 	"bulkhead/internal/engine"
 	"bulkhead/internal/host"
@@ -23,7 +24,11 @@ const areaTime = 5 * time.Second
 type Options struct {
 	Logins map[string]*dblogin.Login // by the name of the instance
 	Known  []*dblogin.Login          // for instances of this host that listen where these lead
+	Units  Units                     // nil: systemd is not asked
 }
+
+// Units reads properties of a unit of systemd, with the types that D-Bus has for them.
+type Units func(ctx context.Context, unit string, names ...string) (map[string]any, error)
 
 // login is how to ask an instance; nil is not at all.
 func (o Options) login(inst engine.Instance) *dblogin.Login {
@@ -61,7 +66,7 @@ func Facts(ctx context.Context, h *host.Host, o Options) *fact.Set {
 		return result[*fact.Set]{is: &fact.Set{Mounts: mountFacts(h, storage)}}
 	})
 	placing := start(areaTime, func() result[*placed] { p, err := places(h); return result[*placed]{p, err} })
-	serving := start(areaTime+serverTime+askTime, func() result[[]server] {
+	serving := start(areaTime+serverTime+settings.AskTime, func() result[[]server] {
 		s, err := servers(ctx, h, o)
 		return result[[]server]{s, err}
 	})

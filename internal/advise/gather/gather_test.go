@@ -89,20 +89,6 @@ func typeName(v any) string {
 	return "another"
 }
 
-func TestSize(t *testing.T) {
-	for text, want := range map[string]int64{"128M": 128 << 20, "64MB": 64 << 20, "16384": 16384 * 8192,
-		"1G": 1 << 30} {
-		if n, ok := size(text, 8192); !ok || n != want {
-			t.Errorf("%s is %d", text, n)
-		}
-	}
-	for _, text := range []string{"", "lots", "12X", "-1", "9999999999999999999", "9223372036854775807T"} {
-		if n, ok := size(text, 1); ok {
-			t.Errorf("%q is %d", text, n)
-		}
-	}
-}
-
 func TestListedMount(t *testing.T) {
 	const table = "# a comment\n/dev/sdb1 /srv xfs noatime,nobarrier 0 2\nUUID=1 /a\\040b ext4 defaults 0 2\nbroken\n"
 	for point, want := range map[string]string{"/srv": "/dev/sdb1 noatime+nobarrier /etc/fstab:2",

@@ -79,7 +79,7 @@ func (g groupOf) counter(h *host.Host, dir, file, name string) (int64, bool) {
 
 // groupNames are the facts that groupFacts gives.
 var groupNames = []string{"instance.memory_limit", "instance.oom_kills", "instance.swap_limit",
-	"instance.memory_protected", "instance.tasks_limit", "instance.throttled_percent"}
+	"instance.memory_protected", "instance.tasks_limit", "instance.throttled_percent", "instance.io_limits"}
 
 // groupFacts are those of the control groups of a process. limited is the group whose memory limit is the smallest, ""
 // where the host's memory is.
@@ -110,7 +110,31 @@ func groupFacts(h *host.Host, f *host.Facts, p *procfs.Process, v fact.Values) (
 	v["instance.tasks_limit"], _ = groupsOf(f, p, "pids").least(h, "pids.max", tasksOf(h), "/proc/sys/kernel/pid_max, "+
 		"threads-max")
 	v["instance.throttled_percent"] = groupsOf(f, p, "cpu").throttled(h)
+	v["instance.io_limits"] = groupsOf(f, p, "blkio").ioLimits(h)
 	return limited
+}
+
+// ioLimits are the files with limits of I/O for the group or one above it.
+func (g groupOf) ioLimits(h *host.Host) fact.Value {
+	if g.reason != "" {
+		return fact.Unknown("%s", g.reason)
+	}
+	files := []string{"io.max"}
+	if g.version == 1 {
+		files = nil
+		for _, what := range []string{"read_bps", "write_bps", "read_iops", "write_iops"} {
+			files = append(files, "blkio.throttle."+what+"_device")
+		}
+	}
+	list := []string{}
+	for _, dir := range g.dirs {
+		for _, file := range files {
+			if text, err := h.Root.ReadText(path.Join(dir, file)); err == nil && text != "" {
+				list = append(list, path.Join(dir, file))
+			}
+		}
+	}
+	return fact.Known(list, strings.Join(files, ", ")+" of its groups")
 }
 
 // protected is the memory that the kernel keeps for the group: what every group above it grants, too.

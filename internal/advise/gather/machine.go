@@ -10,7 +10,9 @@ import (
 	"syscall"
 
 	"bulkhead/internal/advise/fact"
+	"bulkhead/internal/advise/gather/settings"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/linux/procfs"
 )
 
@@ -120,6 +122,127 @@ func nodeFacts(h *host.Host, f *host.Facts, values fact.Values) {
 	}
 	values["host.node_huge_least"] = fact.Known(max(fewest, 0), dir+"/node*/hugepages")
 	values["host.node_huge_most"] = fact.Known(max(largest, 0), dir+"/node*/hugepages")
+}
+
+// far says whether a process may run on CPUs of a node whose memory it may not use.
+func far(h *host.Host, f *host.Facts, pid int) fact.Value {
+	if f == nil {
+		return fact.Unknown("the nodes of the host are not known")
+	}
+	file := path.Join("/proc", strconv.Itoa(pid), "status")
+	text, err := h.Root.ReadText(file)
+	if err != nil {
+		return because(err)
+	}
+	sets := map[string]idset.Set{}
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(line, ":")
+		if name == "Cpus_allowed_list" || name == "Mems_allowed_list" {
+			if sets[name], err = idset.Parse(strings.TrimSpace(value)); err != nil {
+				return because(err)
+			}
+		}
+	}
+	if len(sets) < 2 {
+		return fact.Unknown("%s tells no Cpus_allowed_list or no Mems_allowed_list", file)
+	}
+	for _, n := range f.Nodes {
+		inside := slices.Contains(sets["Mems_allowed_list"], n.ID)
+		if len(n.CPUs.Intersect(sets["Cpus_allowed_list"])) > 0 && !inside && n.MemTotal > 0 {
+			return fact.Known(true, file+" Cpus_allowed_list, Mems_allowed_list")
+		}
+	}
+	return fact.Known(false, file+" Cpus_allowed_list, Mems_allowed_list")
+}
+
+// oldKeys are files of units that a person wrote with settings for cgroup v1, which systemd 258 does not read.
+func oldKeys(h *host.Host) fact.Value {
+	const dir = "/etc/systemd/system"
+	names, err := h.Root.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fact.Known([]string{}, dir+" is not there")
+	}
+	if err != nil {
+		return because(err)
+	}
+	var files []string
+	for _, n := range names {
+		switch {
+		case strings.HasSuffix(n, ".slice"), strings.HasSuffix(n, ".service"):
+			files = append(files, path.Join(dir, n))
+		case strings.HasSuffix(n, ".slice.d"), strings.HasSuffix(n, ".service.d"):
+			inside, _ := h.Root.ReadDir(path.Join(dir, n))
+			for _, f := range inside {
+				if strings.HasSuffix(f, ".conf") {
+					files = append(files, path.Join(dir, n, f))
+				}
+			}
+		}
+	}
+	old := []string{"CPUShares=", "StartupCPUShares=", "MemoryLimit=", "BlockIOWeight=", "BlockIODeviceWeight=",
+		"BlockIOReadBandwidth=", "BlockIOWriteBandwidth="}
+	found := []string{}
+	for _, file := range files {
+		text, err := h.Root.ReadText(file)
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(text) {
+			if slices.ContainsFunc(old, func(k string) bool { return strings.HasPrefix(strings.TrimSpace(line), k) }) &&
+				!slices.Contains(found, file) {
+				found = append(found, file)
+			}
+		}
+	}
+	slices.Sort(found)
+	return fact.Known(found, dir)
+}
+
+// tasksUsed is the share of the tasks that the host can have.
+func tasksUsed(h *host.Host) fact.Value {
+	text, err := h.Root.ReadText("/proc/loadavg")
+	if err != nil {
+		return because(err)
+	}
+	fields := strings.Fields(text)
+	if len(fields) < 4 {
+		return fact.Unknown("/proc/loadavg: %q tells no tasks", text)
+	}
+	_, all, _ := strings.Cut(fields[3], "/")
+	n, err := strconv.ParseInt(all, 10, 64)
+	if err != nil {
+		return fact.Unknown("/proc/loadavg: %q tells no tasks", text)
+	}
+	return fact.Known(n*100/tasksOf(h), "/proc/loadavg "+fields[3]+", /proc/sys/kernel/pid_max, threads-max")
+}
+
+// missed are the network interfaces that had no room for packets.
+func missed(h *host.Host) fact.Value {
+	const dir = "/sys/class/net"
+	names, err := h.Root.ReadDir(dir)
+	if err != nil {
+		return because(err)
+	}
+	list := []string{}
+	for _, n := range names {
+		if c, err := h.Root.ReadInt(path.Join(dir, n, "statistics/rx_missed_errors")); err == nil && c > 0 {
+			list = append(list, n)
+		}
+	}
+	slices.Sort(list)
+	return fact.Known(list, dir+"/*/statistics/rx_missed_errors")
+}
+
+// booleans of SELinux that are on and give databases more than they need.
+func booleans(h *host.Host) fact.Value {
+	const dir = "/sys/fs/selinux/booleans"
+	list := []string{}
+	for _, n := range []string{"mysql_connect_any", "nis_enabled"} {
+		if text, err := h.Root.ReadText(path.Join(dir, n)); err == nil && strings.HasPrefix(text, "1") {
+			list = append(list, n)
+		}
+	}
+	return fact.Known(list, dir)
 }
 
 // dirtyFacts are at how much unwritten data the kernel begins to write, and stops writers.
@@ -267,7 +390,7 @@ func removesIPC(h *host.Host) fact.Value {
 		}
 		for line := range strings.Lines(text) {
 			if v, is := strings.CutPrefix(strings.TrimSpace(line), "RemoveIPC="); is {
-				value, from = isOn(v) && v != "", file
+				value, from = settings.IsOn(v) && v != "", file
 			}
 		}
 	}

@@ -1,9 +1,11 @@
 package gather
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -36,7 +38,8 @@ func tuned(t *testing.T, changes map[string]string) *host.Host {
 	}
 	for _, pid := range []string{"812", "900", "1500", "1700"} {
 		write(t, root, "proc/"+pid+"/status", "+VmSwap:\t0 kB\nHugetlbPages:\t"+
-			map[bool]string{true: "67108864", false: "0"}[pid == "1500"]+" kB\nTHP_enabled:\t1\n")
+			map[bool]string{true: "67108864", false: "0"}[pid == "1500"]+" kB\nTHP_enabled:\t1\n"+
+			"Cpus_allowed_list:\t0-7\nMems_allowed_list:\t0-1\n")
 	}
 	write(t, root, "proc/self/mountinfo",
 		"+60 23 0:27 / /sys/fs/cgroup rw,relatime shared:9 - cgroup2 cgroup2 rw,memory_recursiveprot\n")
@@ -80,6 +83,26 @@ func write(t *testing.T, root, name, text string) {
 	}
 }
 
+// unitsIn answers for systemd from files "units/NAME": a number is a time in seconds, all else a text.
+func unitsIn(h *host.Host) Units {
+	return func(_ context.Context, unit string, names ...string) (map[string]any, error) {
+		text, err := h.Root.ReadText("/units/" + unit)
+		if err != nil {
+			return nil, err
+		}
+		all := map[string]any{}
+		for line := range strings.Lines(text) {
+			name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+			if n, err := strconv.ParseUint(value, 10, 64); err == nil && slices.Contains(names, name) {
+				all[name] = n * 1e6
+			} else if slices.Contains(names, name) {
+				all[name] = value
+			}
+		}
+		return all, nil
+	}
+}
+
 // found are the rules that are not kept, with what they are found on.
 func found(t *testing.T, h *host.Host) (list []string, rep *advise.Report) {
 	t.Helper()
@@ -87,7 +110,7 @@ func found(t *testing.T, h *host.Host) (list []string, rep *advise.Report) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rep = advise.Run(rules, Facts(t.Context(), h, Options{}), advise.Options{})
+	rep = advise.Run(rules, Facts(t.Context(), h, Options{Units: unitsIn(h)}), advise.Options{})
 	for _, f := range rep.Findings {
 		list = append(list, strings.TrimSpace(f.Rule+" "+strings.Join(f.On, " ")))
 	}

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"bulkhead/internal/advise/fact"
-	"bulkhead/internal/dblogin"
+	"bulkhead/internal/advise/gather/settings"
 	"bulkhead/internal/engine"
 	"bulkhead/internal/engine/options"
 	"bulkhead/internal/engine/recognise"
@@ -30,7 +30,7 @@ type server struct {
 	trouble error  // why it was not asked
 }
 
-// serverTime is how long one instance may take, beside askTime: its option files may lie on a disk that hangs.
+// serverTime is how long one instance may take, beside AskTime: its option files may lie on a disk that hangs.
 const serverTime = 4 * time.Second
 
 // servers finds the instances and reads what is known of each, side by side and each in its own time.
@@ -49,9 +49,9 @@ func servers(ctx context.Context, h *host.Host, o Options) ([]server, error) {
 	}
 	for _, inst := range instances {
 		brief = append(brief, server{name: inst.Name(), engine: inst.Engine, user: inst.User, values: nameFacts(inst)})
-		reading = append(reading, start(serverTime+askTime, func() server {
+		reading = append(reading, start(serverTime+settings.AskTime, func() server {
 			s := server{name: inst.Name(), engine: inst.Engine, user: inst.User, values: nameFacts(inst)}
-			s.read(ctx, h, inst, machine, machineErr, o.login(inst), users[inst.Engine+inst.User] < 2)
+			s.read(ctx, h, inst, machine, machineErr, o, users[inst.Engine+inst.User] < 2)
 			return s
 		}))
 	}
@@ -60,7 +60,7 @@ func servers(ctx context.Context, h *host.Host, o Options) ([]server, error) {
 		s, ok := one.wait(ctx)
 		if !ok {
 			s = brief[i]
-			fillUnknown(s.values, fact.Instance, fact.Unknown("no answer within %s", serverTime+askTime))
+			fillUnknown(s.values, fact.Instance, fact.Unknown("no answer within %s", serverTime+settings.AskTime))
 		}
 		list = append(list, s)
 	}
@@ -84,7 +84,7 @@ func nameFacts(inst engine.Instance) fact.Values {
 }
 
 func (s *server) read(ctx context.Context, h *host.Host, inst engine.Instance, machine *host.Facts, machineErr error,
-	l *dblogin.Login, alone bool) {
+	o Options, alone bool) {
 	if inst.Port != 0 {
 		s.values["instance.port_reserved"] = portReserved(h, int64(inst.Port))
 	}
@@ -108,6 +108,8 @@ func (s *server) read(ctx context.Context, h *host.Host, inst engine.Instance, m
 	}
 	inService := slices.ContainsFunc(groupPaths(p), func(e string) bool { return strings.HasSuffix(e, ".service") })
 	s.values["instance.in_service"] = fact.Known(inService, "/proc/"+strconv.Itoa(p.PID)+"/cgroup")
+	unitFacts(ctx, o.Units, p, s.values)
+	s.values["instance.cpus_far"] = far(h, machine, p.PID)
 	s.values["instance.pam_limits"] = pamLimits(h, inst.User)
 	switch inst.Engine {
 	case engine.Cassandra:
@@ -121,13 +123,9 @@ func (s *server) read(ctx context.Context, h *host.Host, inst engine.Instance, m
 				"cannot be told apart")
 		}
 	}
-	found, trouble := settingsOf(ctx, h, inst, p, l)
+	found, trouble := settings.Of(ctx, h, inst, p, o.login(inst))
 	s.trouble = trouble
-	if found.get != nil {
-		settingFacts(inst, found, s.values)
-	} else {
-		footprint(inst, s.values, nil)
-	}
+	found.Facts(inst, s.values)
 	fillUnknown(s.values, fact.Instance, fact.Unknown("bulkhead does not read this of %s", inst.Engine))
 }
 
@@ -156,7 +154,7 @@ func heap(p *procfs.Process) fact.Value {
 	v := fact.Unknown("no -Xmx is on its command line")
 	for _, arg := range p.Args {
 		if text, is := strings.CutPrefix(arg, "-Xmx"); is {
-			if n, ok := size(text, 1); ok {
+			if n, ok := settings.Size(text, 1); ok {
 				v = fact.Known(n, arg+" on its command line")
 			}
 		}
@@ -167,7 +165,7 @@ func heap(p *procfs.Process) fact.Value {
 // memoryOption is --memory of ScyllaDB, without which it takes nearly all of the host.
 func memoryOption(p *procfs.Process) fact.Value {
 	text, given := options.LongOptions(p.Args, map[string]string{"-m": "memory"})["memory"]
-	if n, ok := size(text, 1); given && ok {
+	if n, ok := settings.Size(text, 1); given && ok {
 		return fact.Known(n, "--memory on its command line")
 	}
 	return fact.Unknown("--memory is not on its command line, so that it takes nearly all of the host")
@@ -282,4 +280,16 @@ func processFacts(h *host.Host, pid int, v fact.Values) {
 	} else if fields := strings.Fields(string(policy)); len(fields) > 1 {
 		v["instance.numa_policy"] = fact.Known(fields[1], path.Join(dir, "numa_maps")+", first line")
 	}
+}
+
+// process is the main process of an instance.
+func process(h *host.Host, inst engine.Instance) (*procfs.Process, error) {
+	list, err := h.Proc.Processes(procfs.Options{PIDs: []int{inst.Main.PID}})
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 || list[0].ID != inst.Main {
+		return nil, procfs.ErrExited
+	}
+	return &list[0], nil
 }

@@ -319,6 +319,10 @@ func mountFacts(h *host.Host, storage *blockdev.Storage) []fact.Object {
 			source, opts, from := listedMount(table, m.Point)
 			v["mount.listed_source"], v["mount.listed_options"] = fact.Known(source, from), fact.Known(opts, from)
 		}
+		v["mount.pool_state"] = fact.Known("", "no ZFS")
+		if pool, _, _ := strings.Cut(m.Source, "/"); m.Type == "zfs" {
+			v["mount.pool_state"] = textOf(h, path.Join("/proc/spl/kstat/zfs", pool, "state"))
+		}
 		v["mount.free_percent"], v["mount.inodes_percent"] = space(h, m.Point)
 		list = append(list, fact.Object{Name: m.Point, Values: v})
 	}

@@ -3,6 +3,8 @@
 package advice
 
 import (
+	"context"
+	"errors"
 	"io"
 	"slices"
 	"strings"
@@ -68,7 +70,8 @@ func Command(out io.Writer, look func() (*transaction.Controller, error), print 
 			if err != nil {
 				render.Printf(cmd.ErrOrStderr(), "the applied policy cannot be read, and asks no server: %v\n", err)
 			}
-			facts := gather.Facts(cmd.Context(), c.Host, gather.Options{Logins: logins, Known: known})
+			facts := gather.Facts(cmd.Context(), c.Host, gather.Options{Logins: logins, Known: known,
+				Units: unitsOf(c)})
 			names := []string{}
 			for _, i := range facts.Instances {
 				names = append(names, i.Name)
@@ -113,6 +116,24 @@ func loginsOf(cmd *cobra.Command, given []string) (map[string]*dblogin.Login, er
 		logins[name] = l
 	}
 	return logins, nil
+}
+
+// unitsOf asks systemd, which is connected to when the first question comes.
+func unitsOf(c *transaction.Controller) gather.Units {
+	return func(ctx context.Context, unit string, names ...string) (map[string]any, error) {
+		facts, err := c.Host.Facts()
+		if err != nil {
+			return nil, err
+		}
+		m, err := c.Manager(ctx, facts)
+		if err == nil && m == nil {
+			err = errors.New("systemd does not run here")
+		}
+		if err != nil {
+			return nil, err
+		}
+		return m.Properties(ctx, unit, names...)
+	}
 }
 
 // guarded are the data source names of the guards of the applied policy.

@@ -1,4 +1,6 @@
-package gather
+// Package settings gives the settings of a database server as facts: in force, where the server was asked, else as its
+// option files and arguments say, read as the server reads them.
+package settings
 
 import (
 	"cmp"
@@ -24,23 +26,23 @@ import (
 // known here.
 type source func(name, byDefault string) (options.Setting, error)
 
-// settings are what is known of one server's settings.
-type settings struct {
+// Settings are what is known of one server's settings. The zero value knows none.
+type Settings struct {
 	get     source
 	version string // as the server says; "" where it was not asked
 }
 
 const askHint = "the server has to be asked (--dsn)"
 
-// askTime is how long one server may take to answer.
-const askTime = 3 * time.Second
+// AskTime is how long one server may take to answer.
+const AskTime = 3 * time.Second
 
-// settingsOf gives the settings of an instance: in force, where it was asked and answered, else as its option files and
+// Of gives the settings of an instance: in force, where it was asked and answered, else as its option files and
 // arguments say. What asking failed of is trouble.
-func settingsOf(ctx context.Context, h *host.Host, inst engine.Instance, p *procfs.Process, l *dblogin.Login) (
-	s settings, trouble error) {
+func Of(ctx context.Context, h *host.Host, inst engine.Instance, p *procfs.Process, l *dblogin.Login) (
+	s Settings, trouble error) {
 	if l != nil {
-		ctx, cancel := context.WithTimeout(ctx, askTime)
+		ctx, cancel := context.WithTimeout(ctx, AskTime)
 		defer cancel()
 		var a *ask.Answer
 		err := fmt.Errorf("the DSN is one of %s", l.Engine)
@@ -51,10 +53,10 @@ func settingsOf(ctx context.Context, h *host.Host, inst engine.Instance, p *proc
 			err = isIt(h, inst, a)
 		}
 		if err == nil {
-			return settings{answered(a), a.Version}, nil
+			return Settings{answered(a), a.Version}, nil
 		}
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			err = fmt.Errorf("no answer within %s", askTime)
+			err = fmt.Errorf("no answer within %s", AskTime)
 		}
 		trouble = fmt.Errorf("%s was not asked for its settings: %w", inst.Name(), err)
 	}
@@ -213,18 +215,6 @@ func mongoFile(reader options.Reader, p *procfs.Process, inst engine.Instance) s
 		}
 		return options.Setting{Value: byDefault, From: "default of the engine; nothing sets it"}, nil
 	}
-}
-
-// process is the main process of an instance.
-func process(h *host.Host, inst engine.Instance) (*procfs.Process, error) {
-	list, err := h.Proc.Processes(procfs.Options{PIDs: []int{inst.Main.PID}})
-	if err != nil {
-		return nil, err
-	}
-	if len(list) == 0 || list[0].ID != inst.Main {
-		return nil, procfs.ErrExited
-	}
-	return &list[0], nil
 }
 
 // lister lists directories as a process sees them.

@@ -1,0 +1,167 @@
+package settings
+
+import (
+	"fmt"
+	"strings"
+
+	"bulkhead/internal/advise/fact"
+	"bulkhead/internal/engine"
+)
+
+// Facts adds to the facts of an instance those that its settings are, and what it wants by them.
+func (s Settings) Facts(inst engine.Instance, v fact.Values) {
+	if s.get == nil {
+		footprint(inst, v, nil)
+		return
+	}
+	inputs := fact.Values{}
+	for _, one := range tableOf(inst) {
+		into := v
+		if strings.HasPrefix(one.fact, "input.") {
+			into = inputs
+		}
+		into[one.fact] = one.value(s.get)
+	}
+	switch inst.Engine {
+	case engine.MySQL:
+		if inst.Flavor == engine.MariaDB {
+			v["instance.numa_interleave"] = fact.Known(false, "MariaDB has no innodb_numa_interleave any more")
+		}
+		// The option is only in MySQL; where it is on and the server was not asked, it hides what the buffer is.
+		d, err := s.get("innodb_dedicated_server", "OFF")
+		b, _ := s.get("innodb_buffer_pool_size", "")
+		if err == nil && IsOn(d.Value) && b.Value == "" {
+			v["instance.buffer"] = fact.Unknown("innodb_dedicated_server chooses it; %s", askHint)
+		}
+	case engine.MongoDB:
+		v["instance.numa_interleave"] = fact.Known(false, "mongod has no such setting")
+		limit, known := v.Get("instance.memory_limit").Is.(int64)
+		if _, err := s.get("storage.wiredTiger.engineConfig.cacheSizeGB", "none"); err == nil && known &&
+			v["instance.buffer"].Unknown != "" {
+			v["instance.buffer"] = fact.Known(max(256<<20, (limit-1<<30)/2),
+				"default of the engine: half of its memory less 1 GiB")
+		}
+	case engine.Redis:
+		redisFacts(v, inputs)
+	}
+	footprint(inst, v, inputs)
+	v["instance.files_needed"] = filesNeeded(inst, v, inputs)
+	if s.version != "" {
+		v["instance.version"] = fact.Known(s.version, "the server")
+	}
+}
+
+func (one setting) value(get source) fact.Value {
+	s, err := get(one.name, one.byDefault)
+	if err != nil {
+		return fact.Unknown("%v", err)
+	}
+	is, ok := one.read(s.Value)
+	if !ok {
+		return fact.Unknown("%s %s = %q cannot be read", s.From, one.name, s.Value)
+	}
+	return fact.Known(is, s.From+" "+one.name)
+}
+
+// redisFacts: a maxmemory of 0 is no bound, and a fork for a save may double what is used.
+func redisFacts(v, inputs fact.Values) {
+	v["instance.bounded"] = v["instance.buffer"]
+	if n, known := v["instance.buffer"].Is.(int64); known {
+		v["instance.bounded"] = fact.Known(n > 0, v["instance.buffer"].From)
+		if n == 0 {
+			v["instance.buffer"] = fact.Unknown("maxmemory is 0, so that it takes what it can get")
+		}
+	}
+	save, appends := inputs["input.save"], inputs["input.appendonly"]
+	saves, _ := save.Is.(string)
+	switch {
+	case saves != "" || appends.Is == true:
+		inputs["input.forks"] = fact.Known(true, save.From+appends.From)
+	case save.Unknown != "":
+		inputs["input.forks"] = save
+	case appends.Unknown != "":
+		inputs["input.forks"] = appends
+	default:
+		inputs["input.forks"] = fact.Known(false, save.From)
+	}
+}
+
+// What one connection may take, by engine, beside what settings say. A choice of bulkhead.
+const (
+	perMySQL    = 1 << 20
+	perPostgres = 5 << 20
+)
+
+// footprint is the memory that an instance wants with all its connections: the formulas are in docs/advise.md, and the
+// inputs are shown.
+func footprint(inst engine.Instance, v, inputs fact.Values) {
+	var sum int64
+	var shown, missing []string
+	add := func(what string, value fact.Value, times func(int64) int64) {
+		n, known := value.Is.(int64)
+		if !known {
+			missing = append(missing, what+": "+value.Unknown)
+			return
+		}
+		sum += times(n)
+		shown = append(shown, what+" "+fact.Size(times(n)))
+	}
+	plain := func(n int64) int64 { return n }
+	switch inst.Engine {
+	case engine.MySQL:
+		connections := v["instance.connections"]
+		if used := inputs["input.used"]; used.Unknown == "" {
+			connections = used
+		}
+		add("buffer pool and 5 %", v["instance.buffer"], func(n int64) int64 { return n + n/20 })
+		add("key buffer", inputs["input.key"], plain)
+		add("log buffer", inputs["input.log"], plain)
+		add("1 MiB for each of the connections", connections, func(n int64) int64 { return n * perMySQL })
+	case engine.PostgreSQL:
+		work, _ := inputs["input.work_mem"].Is.(int64)
+		workers, _ := inputs["input.workers"].Is.(int64)
+		if inputs["input.work_mem"].Unknown != "" || inputs["input.workers"].Unknown != "" {
+			missing = append(missing, "work_mem or autovacuum_max_workers is not known")
+		}
+		add("shared_buffers and 5 %", v["instance.buffer"], func(n int64) int64 { return n + n/20 })
+		add("work_mem and 5 MiB for each connection", v["instance.connections"], func(n int64) int64 {
+			return n * (work + perPostgres)
+		})
+		add("maintenance_work_mem for each autovacuum worker", inputs["input.maintenance"], func(n int64) int64 {
+			return n * workers
+		})
+	case engine.Redis:
+		add("maxmemory", v["instance.buffer"], plain)
+		if inputs["input.forks"].Is == true && len(missing) == 0 {
+			add("as much for a save", v["instance.buffer"], plain)
+		}
+	case engine.MongoDB:
+		add("cache of WiredTiger", v["instance.buffer"], plain)
+	default:
+		add("buffer", v.Get("instance.buffer"), plain)
+	}
+	v["instance.footprint"] = fact.Known(sum, strings.Join(shown, ", "))
+	if len(missing) > 0 {
+		v["instance.footprint"] = fact.Unknown("%s", strings.Join(missing, "; "))
+	}
+}
+
+// filesNeeded are the files that an instance opens with all its connections in use.
+func filesNeeded(inst engine.Instance, v, inputs fact.Values) fact.Value {
+	connections, tables := v.Get("instance.connections"), inputs.Get("input.tables")
+	n, known := connections.Is.(int64)
+	if !known {
+		return connections
+	}
+	switch inst.Engine {
+	case engine.MySQL: // as the server computes open_files_limit
+		t, known := tables.Is.(int64)
+		if !known {
+			return tables
+		}
+		return fact.Known(10+n+2*t, fmt.Sprintf("10 + %d (%s) + 2 * %d (%s)", n, connections.From, t, tables.From))
+	case engine.Redis:
+		return fact.Known(n+32, fmt.Sprintf("32 + %d (%s)", n, connections.From))
+	}
+	return fact.Unknown("bulkhead does not know how many files %s needs", inst.Engine)
+}
