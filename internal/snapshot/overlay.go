@@ -116,6 +116,18 @@ func layerOf(groups []classify.Group, group, on string) (policy.Layer, policy.Sp
 }
 
 // limitsOfGroups lists what the groups ask for, for policy.Check.
+// Remarks are what there is to know of the groups as they are, with what is laid over the policy, and of how the policy
+// was fitted to the host.
+func (s *Snapshot) Remarks() []policy.Note {
+	_, notes := resolve.Check(s.Facts, s.Policy.Host, limitsOfGroups(s.Classified.Groups))
+	for _, n := range s.Policy.Notes {
+		if n.Key == policy.KeyCPUNUMA {
+			notes = append(notes, n)
+		}
+	}
+	return notes
+}
+
 func limitsOfGroups(groups []classify.Group) []resolve.Limits {
 	all := make([]resolve.Limits, len(groups))
 	for i, g := range groups {

@@ -117,9 +117,9 @@ func belonging(ctx context.Context, c *Controller, l *ViewOptions) (*View, *stat
 	return v, s, nil
 }
 
-// void notes what the policy asks for and has no effect.
+// void notes what is asked for and has no effect, by the policy and by what is laid over it.
 func void(s *snapshot.Snapshot) (notes []plan.Note) {
-	for _, n := range append(classify.UnknownNames(s.Policy, s.Rules), s.Policy.Notes...) {
+	for _, n := range append(classify.UnknownNames(s.Policy, s.Rules), s.Remarks()...) {
 		if n.Void {
 			notes = append(notes, plan.Note{Group: n.Group, Key: n.Key, Dev: n.Dev, Text: n.Text, Void: true})
 		}

@@ -90,11 +90,11 @@ func (r checks) voidAll(g Limits, many []vain) {
 		})
 		if whole && !others && len(same) > 1 {
 			r.void(first.Setting, g.Group, "%s %s of %s never acts on any device: %s, above it, has %s on each (%s)",
-				first.Key, first.mine, g.Group, first.by, first.theirs, place(first.outer.Pos))
+				first.Key, first.mine, g.Group, first.by, first.theirs, origin(first.outer))
 			continue
 		}
 		for _, v := range same {
-			r.void(v.Setting, g.Group, "%s (%s)", v.text(g.Group), place(v.outer.Pos))
+			r.void(v.Setting, g.Group, "%s (%s)", v.text(g.Group), origin(v.outer))
 			r.notes[len(r.notes)-1].Dev = v.Dev
 		}
 	}
@@ -141,6 +141,14 @@ func (r checks) noteWholeDisks(groups []Limits) {
 
 // place is where something is written, in short: "policy.yaml:12".
 func place(at policy.Pos) string { return fmt.Sprintf("%s:%d", path.Base(at.File), at.Line) }
+
+// origin says where a limit comes from, in short: of an override "override 3".
+func origin(s policy.Setting) string {
+	if s.Pos.File == "" {
+		return s.From
+	}
+	return place(s.Pos)
+}
 
 // Overlaps says what is wrong with an override of an io limit on a device for which the policy has one under another
 // name: it would take that one's place.
