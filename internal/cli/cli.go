@@ -179,6 +179,7 @@ Start here:
 	root.SetHelpCommand(helpCmd())
 	root.SetHelpCommandGroupID(groupOther)
 	root.SetUsageTemplate(usage.Template)
+	usage.Complete(root, s.groups)
 	root.Flags().Bool("version", false, "the version of this program")
 	root.SetVersionTemplate("bulkhead {{.Version}}\n")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
