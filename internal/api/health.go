@@ -1,6 +1,9 @@
 package api
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // InForce is an error with the exit code that says why the applied policy is not in force: a change was cut off, or
 // everything was released.
@@ -33,6 +36,24 @@ func (st *Status) Healthy() error {
 		return Errorf(CodeUnplaced, "start the agent", "no agent is running: new processes are not placed")
 	case st.Agent.Error != "":
 		return Errorf(CodeUnplaced, "", "the agent's last look failed: %s", st.Agent.Error)
+	}
+	return nil
+}
+
+// Only keeps the named groups and those below them, all of them when none is named.
+func (st *Status) Only(names []string) error {
+	var known, kept []string
+	st.Groups = slices.DeleteFunc(st.Groups, func(g GroupStatus) bool {
+		known = append(known, g.Group)
+		return len(names) > 0 && !slices.ContainsFunc(names, func(n string) bool {
+			return g.Group == n || strings.HasPrefix(g.Group, n+"/")
+		})
+	})
+	for _, g := range st.Groups {
+		kept = append(kept, g.Group)
+	}
+	if i := slices.IndexFunc(names, func(n string) bool { return !slices.Contains(kept, n) }); i >= 0 {
+		return NoGroup(names[i], known)
 	}
 	return nil
 }

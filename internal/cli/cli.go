@@ -7,6 +7,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -87,7 +88,9 @@ func runVerb(ctx context.Context, args []string, in io.Reader, out, errw io.Writ
 	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(s.err)
-	return s.report(root.ExecuteContext(ctx))
+	err := root.ExecuteContext(ctx)
+	s.json = s.json || usage.AsksForJSON(args, err)
+	return s.report(err)
 }
 
 // report says an error on stderr and gives the exit code.
@@ -113,7 +116,8 @@ func (o *output) report(err error) int {
 		return int(api.CodeUsage)
 	}
 	if o.json {
-		_ = o.printJSON(map[string]string{"error": err.Error(), "hint": api.HintOf(err)})
+		hint := cmp.Or(api.HintOf(err), usage.HintOf(err))
+		_ = o.printJSON(map[string]string{"error": err.Error(), "hint": hint})
 	}
 	render.Error(o.err, err)
 	if hint := api.HintOf(err); hint != "" {
@@ -132,9 +136,8 @@ func (o *output) report(err error) int {
 			render.Println(o.err, "hint: --force --reason TEXT does it all the same; the history keeps the reason")
 		}
 	}
-	var wrong *usage.Error
-	if errors.As(err, &wrong) {
-		render.Printf(o.err, "hint: `%s --help` shows how\n", wrong.Command)
+	if hint := usage.HintOf(err); hint != "" {
+		render.Printf(o.err, "hint: %s\n", hint)
 		return int(api.CodeUsage)
 	}
 	return int(api.CodeOf(err))
@@ -180,6 +183,7 @@ Start here:
 	root.SetHelpCommandGroupID(groupOther)
 	root.SetUsageTemplate(usage.Template)
 	root.SetHelpFunc(usage.Help(s.stdout, render.Width(s.stdout)))
+	usage.Complete(root, s.groups)
 	root.Flags().Bool("version", false, "the version of this program")
 	root.SetVersionTemplate("bulkhead {{.Version}}\n")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {

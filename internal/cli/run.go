@@ -40,7 +40,7 @@ func runCmd(s *session) *cobra.Command {
 		Long: `run enters the group and then becomes the command: working directory, environment, signals and exit
 status are the command's own. Where systemd runs the host the command is a unit (a scope in the group's slice),
 which systemctl status PID shows and which is gone when the command ends.
-125: the group could not be entered; 126: the command cannot be run; 127: it was not found.`,
+125: the group could not be entered, or the user is unknown; 126: the command cannot be run; 127: it was not found.`,
 		Example: `  bulkhead run reports --user report -- psql -f month.sql
   bulkhead run batch -- nice tar czf /backup/x.tgz /srv/x`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -90,7 +90,7 @@ func (r *run) become(ctx context.Context, group string, argv []string) error {
 	}
 	id, err := command.As(r.user, r.unixGroup)
 	if err != nil {
-		return err
+		return r.notEntered(err)
 	}
 	file, err := command.LookPath(argv[0])
 	if err != nil {
@@ -100,7 +100,7 @@ func (r *run) become(ctx context.Context, group string, argv []string) error {
 		return err
 	}
 	if err := id.Take(); err != nil {
-		return fmt.Errorf("become user %q: %w", r.user, err)
+		return r.notEntered(fmt.Errorf("become user %q: %w", r.user, err))
 	}
 	// syscall.Exec gives back the limit of open files that the Go runtime raised.
 	return r.cannotRun(argv[0], syscall.Exec(file, argv, os.Environ()))
@@ -126,7 +126,7 @@ func (r *run) enter(ctx context.Context, group, command string) error {
 	}
 	c, err := r.open()
 	if err != nil {
-		return err
+		return r.notEntered(err)
 	}
 	if err := control.Enter(ctx, c, control.Entry{Group: group, By: who(), Command: command}); err != nil {
 		return r.notEntered(err)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/user"
 	"strconv"
+	"time"
 
 	"bulkhead/internal/agent"
 	"bulkhead/internal/api"
@@ -75,6 +76,19 @@ func (s *session) open() (*transaction.Controller, error) {
 		render.Println(s.err, "warning:", w)
 	}
 	return c, nil
+}
+
+// groups names the groups of the applied policy, for completion: nothing where they cannot be told at once.
+func (s *session) groups(ctx context.Context) (names []string) {
+	ctx, stop := context.WithTimeout(ctx, 2*time.Second)
+	defer stop()
+	s.err = io.Discard
+	if st, err := readStatus(ctx, s); err == nil {
+		for _, g := range st.Groups {
+			names = append(names, g.Group)
+		}
+	}
+	return names
 }
 
 // look opens the controller for a verb that needs only the host, and so runs for everybody.

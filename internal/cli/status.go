@@ -2,8 +2,6 @@ package cli
 
 import (
 	"context"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -46,7 +44,7 @@ are not placed.`,
 					}
 					return err
 				}
-				if err := only(st, groups); err != nil {
+				if err := st.Only(groups); err != nil {
 					return err
 				}
 				now := time.Now()
@@ -80,24 +78,6 @@ are not placed.`,
 	c.Flags().BoolVar(&o.check, "check", false, "for monitoring: one line, and an exit code")
 	usage.SpanFlag(c, &o.every, "every", 2*time.Second, "how often, with --watch")
 	return c
-}
-
-// only keeps the named groups and those below them, all of them when none is named.
-func only(st *api.Status, names []string) error {
-	var known, kept []string
-	st.Groups = slices.DeleteFunc(st.Groups, func(g api.GroupStatus) bool {
-		known = append(known, g.Group)
-		return len(names) > 0 && !slices.ContainsFunc(names, func(n string) bool {
-			return g.Group == n || strings.HasPrefix(g.Group, n+"/")
-		})
-	})
-	for _, g := range st.Groups {
-		kept = append(kept, g.Group)
-	}
-	if i := slices.IndexFunc(names, func(n string) bool { return !slices.Contains(kept, n) }); i >= 0 {
-		return api.NoGroup(names[i], known)
-	}
-	return nil
 }
 
 // readStatus asks the agent, or looks itself when none runs.

@@ -9,8 +9,7 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// What `set` asks for and has no effect is said, by verify too, and no longer once another override gives it its
-// effect.
+// What `set` asks for and has no effect is said, by verify too, and no longer once another override gives it an effect.
 func TestSetWithoutEffectIsSaid(t *testing.T) {
 	m := newMachine(t, "252.39")
 	m.apply("groups:\n  reports: {role: helper, match: [{exe: report}], memory: {max: 1GiB}}\n")
@@ -34,12 +33,12 @@ func TestSetWithoutEffectIsSaid(t *testing.T) {
 	}
 	r, err := m.do(api.Request{Verb: "set", Assign: []string{"reports:memory.high=2GiB"}})
 	m.must(err)
-	if got := strings.Join(said(r), "; "); !strings.Contains(got,
-		"reports memory.high: memory.high 2GiB (override 1) never acts") {
+	got := strings.Join(said(r), "; ")
+	if !strings.Contains(got, "reports memory.high: memory.high 2GiB (override 1) never acts") {
 		t.Errorf("above the maximum: %q", got)
 	}
-	if got := voids(); len(got) != 1 || got[0] != policy.KeyMemoryHigh {
-		t.Errorf("verify calls %v void", got)
+	if keys := voids(); len(keys) != 1 || keys[0] != policy.KeyMemoryHigh {
+		t.Errorf("verify calls %v void", keys)
 	}
 	r, err = m.do(api.Request{Verb: "set", Assign: []string{"reports:memory.max=3GiB"}})
 	m.must(err)

@@ -69,7 +69,7 @@ func As(userName, groupName string) (Identity, error) {
 
 // unknown is the error of a user or a group that cannot be found.
 func unknown(hint, format, name string) error {
-	return &api.Error{Code: api.CodeUsage, Err: fmt.Errorf(format, name), Hint: hint}
+	return &api.Error{Code: api.CodeFailed, Err: fmt.Errorf(format, name), Hint: hint}
 }
 
 // become reads a user of /etc/passwd with its groups. known is false for a number that is not in there: its groups are

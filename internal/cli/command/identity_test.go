@@ -28,7 +28,7 @@ func TestIdentity(t *testing.T) {
 	} {
 		got, err := As(c.user, c.group)
 		if c.fails != "" {
-			if api.CodeOf(err) != api.CodeUsage || !strings.Contains(err.Error(), c.fails) ||
+			if api.CodeOf(err) != api.CodeFailed || !strings.Contains(err.Error(), c.fails) ||
 				!strings.Contains(api.HintOf(err), "`") {
 				t.Errorf("%s:%s: %v, hint %q", c.user, c.group, err, api.HintOf(err))
 			}

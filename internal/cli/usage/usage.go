@@ -7,6 +7,7 @@ package usage
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -56,6 +57,26 @@ type Error struct {
 func (e *Error) Error() string { return e.Err.Error() }
 
 func (e *Error) Unwrap() error { return e.Err }
+
+// HintOf is what helps with a bad command line; "" for any other error.
+func HintOf(err error) string {
+	var wrong *Error
+	if !errors.As(err, &wrong) {
+		return ""
+	}
+	return fmt.Sprintf("`%s --help` shows how", wrong.Command)
+}
+
+// AsksForJSON says whether a bad command line asks for JSON: behind the flag that was wrong nothing was read.
+func AsksForJSON(args []string, err error) bool {
+	if HintOf(err) == "" {
+		return false
+	}
+	if i := slices.Index(args, "--"); i >= 0 {
+		args = args[:i]
+	}
+	return slices.Contains(args, "--json")
+}
 
 // Errorf gives the error of a command line that a verb cannot take.
 func Errorf(c *cobra.Command, format string, args ...any) error {

@@ -42,6 +42,7 @@ func New(in *plan.Input) *State {
 		for _, n := range d.Forest.Nodes {
 			d.encodeGroup(n, h.ID, rows, settings[n.Path])
 		}
+		d.weighLeaves(h.ID)
 		d.capQuotas(h.ID)
 		d.shareRealtime(h.ID)
 		d.protect(h)

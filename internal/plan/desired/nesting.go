@@ -131,6 +131,26 @@ func (d *State) setValue(dir cgroup.Dir, v Value, n int64) {
 	d.Values[dir] = append(d.Values[dir], v)
 }
 
+// weighLeaves gives the own processes of a group with children, in their leaf, the weight that the group has outside. A
+// leaf of the kernel's usual weight would count for little beside helpers: a backup of weight 10 got 9 % of what an
+// instance of weight 1000 had, and not 1 %. Where systemd makes the directories the leaf is below a unit that hands no
+// controllers down.
+func (d *State) weighLeaves(hierarchy string) {
+	for _, n := range d.Forest.Nodes {
+		own, leaf := d.Layout.Own(n.Path)[hierarchy], d.Layout.Member(n.Path)[hierarchy]
+		idle := slices.ContainsFunc(d.Values[own], func(v Value) bool { return v.File == "cpu.idle" && v.Text == "1" })
+		if leaf == own || leaf.Path == "" || d.Layout.Owner[leaf] != n.Path || d.Layout.Owned[hierarchy] || idle {
+			continue
+		}
+		for _, v := range d.Values[own] {
+			if v.File == "cpu.shares" || v.File == "cpu.weight" {
+				v.Setting.Raw = "as the group, for its own processes"
+				d.Values[leaf] = append(d.Values[leaf], v)
+			}
+		}
+	}
+}
+
 // protect makes memory.min and memory.low count. The kernel gives a directory no more protection than the one above it
 // has for all its children together, so that one without any takes it from everything below (cgroup-v2.rst, "Reclaim
 // protection"; measured on 6.1: of 120 MiB of page cache below a full root group, with memory.low two levels down and

@@ -312,7 +312,11 @@ func (s *sharer) walk(n *layout.Node, cores, whole float64) {
 		s.split(n, cores, most, whole, nil)
 		return
 	}
-	s.split(n, cores, most, whole, []contender{{weight: weightDefault, most: most}})
+	itself := s.asked(s.d.Layout.Member(n.Path)[s.hierarchy.ID], weightDefault)
+	if !n.Inner {
+		itself = weightDefault
+	}
+	s.split(n, cores, most, whole, []contender{{weight: itself, most: most}})
 }
 
 // split gives the children of a group their parts of its cores. others are who competes with them there.

@@ -68,7 +68,7 @@ func TestShares(t *testing.T) {
 		against string
 	}{
 		"nobody beside": {
-			want: map[string]float64{"": 2, "a": 2 * 3072 / sum, "a/x": 2 * 3072 / sum / 3, "b": 2 * 1024 / sum,
+			want: map[string]float64{"": 2, "a": 2 * 3072 / sum, "a/x": 2 * 3072 / sum / 7, "b": 2 * 1024 / sum,
 				"idle": 2 * 3 / sum},
 			against: "one assumed competitor beside bulkhead's groups",
 		},
@@ -86,7 +86,7 @@ func TestShares(t *testing.T) {
 			prepare: func(in *plan.Input) {
 				in.Classified.Groups[0].Settings = cpu("cpu.weight", policy.Weight(300), "cpu.limit", policy.Cores(1e6))
 			},
-			want:  map[string]float64{"": 2, "a": 1, "a/x": 1.0 / 3, "b": 1024.0 / 1027, "idle": 3.0 / 1027},
+			want:  map[string]float64{"": 2, "a": 1, "a/x": 1.0 / 7, "b": 1024.0 / 1027, "idle": 3.0 / 1027},
 			limit: map[string]float64{"a": 1, "a/x": 1, "b": 0},
 		},
 		"its CPUs are a cap": {
@@ -114,7 +114,7 @@ func TestShares(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in := input(factsWith(v1("cpu"), v1("cpuset")),
 				group("a", cpu("cpu.weight", policy.Weight(300))),
-				group("a/x", cpu("cpu.weight", policy.Weight(50))), // 512 beside 1024 of the leaf
+				group("a/x", cpu("cpu.weight", policy.Weight(50))), // 512 beside the leaf, which has 3072 as a
 				group("b", cpu("cpu.weight", policy.Weight(100))),
 				group("idle", cpu("cpu.idle", policy.Flag(true))),
 			)

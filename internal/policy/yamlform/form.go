@@ -44,6 +44,9 @@ func (f Form[T]) unknown(e Entry) {
 	case hint != "":
 	case policy.LimitOf(policy.Key(e.Name)) != nil:
 		hint = "write it as a block: `" + asBlock(e.Name) + "`"
+	case nearestKey(e.Name) != "":
+		near := nearestKey(e.Name)
+		hint = "did you mean " + near + "? write it as a block: `" + asBlock(near) + "`"
 	case e.Item.IsNull() && e.Name != "" && e.Name[0] >= '0' && e.Name[0] <= '9':
 		hint = "a comma ends a value between { and }: put quotes around \"0-3,8\", and write 1.5 for a fraction"
 	default:
@@ -99,6 +102,18 @@ func reword(text, kind string) string {
 		"put the other into a file of its own and `include:` it", "put the other into a file of its own",
 		"a policy", kind,
 	).Replace(text)
+}
+
+// nearestKey finds the limit that a misspelt dotted key most likely stands for; "" when none is close.
+func nearestKey(name string) string {
+	if !strings.Contains(name, ".") {
+		return ""
+	}
+	var known []string
+	for _, k := range policy.Keys() {
+		known = append(known, string(k))
+	}
+	return nearest(name, known)
 }
 
 // asBlock writes a dotted key as the file wants it: "cpu: {limit: …}".
