@@ -14,6 +14,7 @@ import (
 	"bulkhead/internal/agent"
 	"bulkhead/internal/api"
 	"bulkhead/internal/cli/render"
+	"bulkhead/internal/cli/render/warnings"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/control"
 	"bulkhead/internal/policy"
@@ -61,7 +62,7 @@ var euid = os.Geteuid
 
 // open opens the controller and says what is wrong with the state directory.
 func (s *session) open() (*transaction.Controller, error) {
-	o := transaction.Options{State: s.state, Log: render.Warnings(s.err), Watchdog: s.watchdogArgs(),
+	o := transaction.Options{State: s.state, Log: warnings.Logger(s.err), Watchdog: s.watchdogArgs(),
 		Probe: s.probeArgs()}
 	atSteps(&o)
 	c, err := transaction.Open(o)
@@ -84,7 +85,7 @@ func (s *session) look() (*transaction.Controller, error) {
 	}
 	render.Println(s.err, "not root: what other users' processes run and listen on stays hidden, so "+
 		"databases may be missed")
-	return transaction.Open(transaction.Options{NoState: true, Log: render.Warnings(s.err)})
+	return transaction.Open(transaction.Options{NoState: true, Log: warnings.Logger(s.err)})
 }
 
 // logger writes the log of what runs in the background on stderr.

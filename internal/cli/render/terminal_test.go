@@ -2,7 +2,6 @@ package render
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"testing"
@@ -49,18 +48,6 @@ func TestTableFits(t *testing.T) {
 		"b      pids.max           -\n\n"
 	if out.String() != want {
 		t.Errorf("%s\nwant:\n%s", out.String(), want)
-	}
-}
-
-// What a program would log is a warning in words.
-func TestWarnings(t *testing.T) {
-	var out bytes.Buffer
-	log := Warnings(Printable(&out, 60))
-	log.Info("listening")
-	log.With("verb", "apply").Warn("a freeze that is over could not be ended", "err", errors.New("no space left"))
-	want := "warning: a freeze that is over could not be ended: verb\n  apply, no space left\n"
-	if out.String() != want {
-		t.Errorf("%q, want %q", out.String(), want)
 	}
 }
 

@@ -1,4 +1,5 @@
-package render
+// Package warnings has the logger of verbs: who types one reads sentences, not a log.
+package warnings
 
 import (
 	"context"
@@ -6,11 +7,13 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+
+	"bulkhead/internal/cli/render"
 )
 
-// Warnings gives a logger for verbs: what a program would log is a warning for the person who types, in one sentence.
-// Several goroutines may log at once.
-func Warnings(out io.Writer) *slog.Logger { return slog.New(&warnings{out: out}) }
+// Logger gives a logger of which only warnings and errors are written, each as a sentence. Several goroutines may log at
+// once.
+func Logger(out io.Writer) *slog.Logger { return slog.New(&warnings{out: out}) }
 
 type warnings struct {
 	out   io.Writer
@@ -39,7 +42,7 @@ func (w *warnings) Handle(_ context.Context, r slog.Record) error {
 	if len(parts) > 0 {
 		text = fmt.Sprintf("%s: %s", text, strings.Join(parts, ", "))
 	}
-	Println(w.out, text)
+	render.Println(w.out, text)
 	return nil
 }
 
