@@ -15,6 +15,7 @@ import (
 	"bulkhead/internal/agent"
 	"bulkhead/internal/api"
 	"bulkhead/internal/cli/render"
+	"bulkhead/internal/cli/render/warnings"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/control"
 	"bulkhead/internal/policy"
@@ -62,7 +63,7 @@ var euid = os.Geteuid
 
 // open opens the controller and says what is wrong with the state directory.
 func (s *session) open() (*transaction.Controller, error) {
-	o := transaction.Options{State: s.state, Log: s.logger(slog.LevelWarn), Watchdog: s.watchdogArgs(),
+	o := transaction.Options{State: s.state, Log: warnings.Logger(s.err), Watchdog: s.watchdogArgs(),
 		Probe: s.probeArgs()}
 	atSteps(&o)
 	c, err := transaction.Open(o)
@@ -98,10 +99,10 @@ func (s *session) look() (*transaction.Controller, error) {
 	}
 	render.Println(s.err, "not root: what other users' processes run and listen on stays hidden, so "+
 		"databases may be missed")
-	return transaction.Open(transaction.Options{NoState: true, Log: s.logger(slog.LevelWarn)})
+	return transaction.Open(transaction.Options{NoState: true, Log: warnings.Logger(s.err)})
 }
 
-// logger writes for people on stderr.
+// logger writes the log of what runs in the background on stderr.
 func (s *session) logger(level slog.Level) *slog.Logger {
 	return slog.New(slog.NewTextHandler(render.Printable(s.stderr, 0), &slog.HandlerOptions{Level: level}))
 }

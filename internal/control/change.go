@@ -59,7 +59,12 @@ func Do(ctx context.Context, c *transaction.Controller, r api.Request) (*api.Rep
 			c.Log.Warn("a freeze that is over could not be ended", "err", err)
 		}
 	}
-	return &reply.Reply, carry(ctx, c, r, reply)
+	over := overdue(c)
+	err = carry(ctx, c, r, reply)
+	if err == nil {
+		tellEnded(c, r, reply, over)
+	}
+	return &reply.Reply, err
 }
 
 // carry does a verb that is due.

@@ -50,6 +50,44 @@ func TestEndOfAnOverrideHasItsName(t *testing.T) {
 	}
 }
 
+// Without an agent it is the next change that ends an override, and the history says so, once.
+func TestEndOfAnOverrideByAnotherVerb(t *testing.T) {
+	m := newMachine(t, "252.39")
+	m.atTime("23 10:00")
+	m.apply("groups: {jobs: {match: [{exe: backup}], tasks: 50}, web: {match: [{exe: web}]}}\n")
+	set := func(what string, span time.Duration) {
+		t.Helper()
+		_, err := m.do(api.Request{Verb: "set", Assign: []string{what}, For: span, Reason: "month end"})
+		m.must(err)
+	}
+	ends := func() (found []journal.Entry) {
+		entries, err := m.Store.History()
+		m.must(err)
+		for _, e := range entries {
+			if e.Verb == "end" {
+				found = append(found, e)
+			}
+		}
+		return found
+	}
+	set("jobs:tasks=70", time.Hour)
+	m.atTime("23 11:01")
+	set("web:tasks=9", 0)
+	m.tasks("after its time", "50")
+	e := ends()
+	if len(e) != 1 || e[0].What != "jobs:tasks=70" || e[0].Text != "taken back with the set" ||
+		!strings.Contains(e[0].Reason, "override 1, set 2026-11-23 10:00:00 by test: month end") {
+		t.Fatalf("the history says %+v", e)
+	}
+	set("jobs:tasks=60", 0)
+	if _, err := m.full(); err != nil {
+		t.Fatal(err)
+	}
+	if e := ends(); len(e) != 1 {
+		t.Errorf("its end is told again: %+v", e)
+	}
+}
+
 // A process that somebody took out of its group has an entry when it is brought back; one that has just come has none.
 func TestBroughtBackIsInTheHistory(t *testing.T) {
 	m := newMachine(t, "252.39")

@@ -38,6 +38,7 @@ func (r *Reader) resolve(sources []policy.Source, f *host.Facts, c *Cache) (*pol
 func (r *Reader) Resolver(f *host.Facts) resolve.Resolver {
 	answers := resolve.Resolver{
 		EvalSymlinks: r.Host.Root.EvalSymlinks,
+		Names:        r.Host.Root.ReadDir,
 		Storage:      func() (*blockdev.Storage, error) { return r.storage(f) },
 	}
 	if r.Local {

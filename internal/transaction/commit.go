@@ -115,7 +115,7 @@ func (c *Controller) Recover(ctx context.Context, reply *Outcome) error {
 	}
 	reply.Recovered = fmt.Sprintf("undid the %s that was interrupted at %s", txn.Verb,
 		txn.Time.Local().Format(time.DateTime))
-	c.Log.Warn("undid an interrupted change", "verb", txn.Verb, "started", txn.Time)
+	c.Log.Info("undid an interrupted change", "verb", txn.Verb, "started", txn.Time)
 	return Finish(c, true, reply)
 }
 

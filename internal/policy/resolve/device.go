@@ -93,7 +93,7 @@ func (r diskLimits) layer(s policy.Setting) *blockdev.Layer {
 		var err error
 		if real, err = r.EvalSymlinks(s.On); err != nil {
 			if errors.Is(err, fs.ErrNotExist) {
-				r.Fail(s.TargetPos(), "write an existing path, or the device",
+				r.Fail(s.TargetPos(), r.nearPath(s.On),
 					"io.on %s: there is no such path on this host", s.On)
 			} else {
 				r.Fail(s.TargetPos(), "", "io.on %s: %v", s.On, yamlform.Cause(err))
@@ -114,6 +114,26 @@ func (r diskLimits) layer(s policy.Setting) *blockdev.Layer {
 		return nil
 	}
 	return disks.On(*m)
+}
+
+// nearPath is the hint for a path that is not there: what is there in its place.
+func (r diskLimits) nearPath(name string) string {
+	const or, many = "write an existing path, or the device", 1000
+	for name = path.Clean(name); r.Names != nil && name != "/"; name = path.Dir(name) {
+		dir := path.Dir(name)
+		names, err := r.Names(dir)
+		switch {
+		case err != nil:
+			continue // it is not there, either
+		case len(names) > many:
+			return or
+		}
+		if near := yamlform.Nearest(path.Base(name), names); near != "" {
+			return fmt.Sprintf("did you mean %s?", path.Join(dir, near))
+		}
+		return fmt.Sprintf("%s is there and has no %q; %s", dir, path.Base(name), or)
+	}
+	return or
 }
 
 // diskGroup finds the layer of a target that stands for several devices; is says whether it is one.

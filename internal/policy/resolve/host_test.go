@@ -67,7 +67,12 @@ func testResolver() Resolver {
 			return "", &fs.PathError{Op: "lstat", Path: "/nowhere", Err: fs.ErrNotExist}
 		}
 		return path.Clean(p), nil
-	}, Interface: testInterface}
+	}, Interface: testInterface, Names: func(dir string) ([]string, error) {
+		if dir != "/" {
+			return nil, fs.ErrNotExist
+		}
+		return []string{"data", "proc", "run", "tank"}, nil
+	}}
 }
 
 // testInterface finds the interfaces of testHost.

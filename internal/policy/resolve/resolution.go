@@ -16,6 +16,8 @@ type Resolver struct {
 	// EvalSymlinks gives a path without symbolic links, as filepath.EvalSymlinks does on the host.
 	// When it is nil, a path that does not exist goes unnoticed and links are not followed.
 	EvalSymlinks func(path string) (string, error)
+	// Names gives what is in a directory of the host, for hints. nil: none.
+	Names func(dir string) ([]string, error)
 	// Storage gives what files lie on. It is asked at most once, and only when a limit names a target. When it is nil,
 	// the facts have to do, which do not know the devices of a btrfs and the cache of a bcache.
 	Storage func() (*blockdev.Storage, error)

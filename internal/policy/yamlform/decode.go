@@ -97,14 +97,16 @@ var syntaxRules = []struct {
 	{"exceeded max depth", "nested too deeply", "", false},
 }
 
-// template is a key that begins with a brace, and bareKey a line that is a key without its colon.
+// template is a key that begins with a brace, bareKey a line that is a key without its colon, and barePair one that has
+// a value, too.
 var (
 	template = regexp.MustCompile(`^\s*(\{[a-z_]+\}[^\s:]*)\s*:`)
 	bareKey  = regexp.MustCompile(`^(\s*)[A-Za-z_][A-Za-z0-9_.-]*$`)
+	barePair = regexp.MustCompile(`^( *)([A-Za-z_][A-Za-z0-9_.-]*) +([^\s#][^:]*)$`)
 )
 
 // betterPlace finds mistakes that the YAML library reports somewhere behind them, and in other words: a name that needs
-// quotes, and a key without its colon above an indented block. It is nil for any other.
+// quotes, and a key without its colon before its value or above an indented block. It is nil for any other.
 func betterPlace(text Lines, p policy.Problem) *policy.Problem {
 	if m := template.FindStringSubmatchIndex(p.Source); m != nil {
 		p.Pos.Column = 1 + m[2]
@@ -117,6 +119,12 @@ func betterPlace(text Lines, p policy.Problem) *policy.Problem {
 		at.Line--
 		at.Column = 1
 		line := strings.TrimRight(text.At(at), " ")
+		if m := barePair.FindStringSubmatch(line); m != nil && len(m[1]) == inside && at.Line == p.Pos.Line-1 {
+			p.Pos, p.Source = at, line
+			p.Pos.Column = len(m[1]) + len(m[2])
+			p.Msg, p.Hint = "a colon is missing behind this key", fmt.Sprintf("write `%s: %s`", m[2], m[3])
+			return &p
+		}
 		if line == "" || indent(line) >= inside {
 			continue
 		}

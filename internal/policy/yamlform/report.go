@@ -154,15 +154,15 @@ func NewLines(sources []policy.Source) Lines {
 // DidYouMean is a hint for a misspelt word: the known one that is meant most likely, or else another hint.
 func DidYouMean(word string, known []string, or string) string {
 	if len(known) <= manyWords {
-		if near := nearest(word, known); near != "" {
+		if near := Nearest(word, known); near != "" {
 			return fmt.Sprintf("did you mean %s?", near)
 		}
 	}
 	return or
 }
 
-// nearest finds the known word that a misspelt one most likely stands for; "" when none is close.
-func nearest(word string, known []string) string {
+// Nearest finds the known word that a misspelt one most likely stands for; "" when none is close.
+func Nearest(word string, known []string) string {
 	if len(word) > 64 {
 		return ""
 	}
