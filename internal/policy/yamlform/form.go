@@ -113,7 +113,7 @@ func nearestKey(name string) string {
 	for _, k := range policy.Keys() {
 		known = append(known, string(k))
 	}
-	return nearest(name, known)
+	return Nearest(name, known)
 }
 
 // asBlock writes a dotted key as the file wants it: "cpu: {limit: …}".
