@@ -444,3 +444,18 @@ func TestGoingDown(t *testing.T) {
 		m.GoDown()
 	}
 }
+
+// After a question that found the connection cut the next one goes over a new connection, always.
+func TestQuestionAfterACut(t *testing.T) {
+	m := systemdfake.New(t, systemdfake.Options{})
+	client := connect(t, m)
+	for range 200 {
+		m.Drop()
+		if err := client.Ping(t.Context()); err == nil {
+			continue // it was noticed before
+		}
+		if err := client.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
