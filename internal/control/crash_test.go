@@ -80,6 +80,7 @@ func TestKilledBetweenAnyTwoWrites(t *testing.T) {
 	}, false, true, false}
 	for i, c := range slices.Concat([]diskCase{again}, diskCases) {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			all := []string{"agent", "rollback", "verb"}
 			step := 5 // every write, and whoever may come next, with FAULTS=all
 			if os.Getenv("FAULTS") == "all" {

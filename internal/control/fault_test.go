@@ -186,6 +186,7 @@ func TestVerbsOnAFailingDisk(t *testing.T) {
 	t.Parallel()
 	for i, c := range diskCases {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			calls := failOnDisk(t, c, func(int) error { return nil })
 			if calls == 0 {
 				t.Fatal("it writes nothing down")

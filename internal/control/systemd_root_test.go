@@ -389,7 +389,7 @@ func TestUnitsKillAfterEveryStep(t *testing.T) {
 func loose(t *testing.T, s *unitSite, p procfs.ID) {
 	t.Helper()
 	scope := fmt.Sprintf("%s-session%d.scope", strings.ReplaceAll(s.root, "-", ""), p.PID)
-	if err := s.systemd.StartScope(t.Context(),
+	if err := s.systemd.StartTransient(t.Context(),
 		systemd.Transient{Name: scope, Slice: "user.slice", PIDs: []int{p.PID}}); err != nil {
 		t.Fatal(err)
 	}

@@ -109,7 +109,7 @@ func TestRunIsAUnitOfItsOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 		scope := path.Join(group, unit)
-		if u, err := s.systemd.UnitOf(t.Context(), r.Pid); err != nil || u.Name != unit || !u.Active() ||
+		if u, err := s.systemd.Unit(t.Context(), unit); err != nil || !u.Active() ||
 			u.ControlGroup != scope || u.Slice != slice {
 			t.Errorf("%s: systemd has it in %+v, %v; want %s", when, u, err, unit)
 		}

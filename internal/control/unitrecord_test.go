@@ -19,7 +19,7 @@ import (
 func TestRecordsOfUnitsThatAreGone(t *testing.T) {
 	m := newMachine(t, "")
 	m.service("db.service", "/usr/sbin/mysqld")
-	m.must(m.bySystemd().StartService(t.Context(),
+	m.must(m.bySystemd().StartTransient(t.Context(),
 		systemd.Transient{Name: "run-r1.service", Slice: "system.slice", Exec: []string{"/bin/sleep", "infinity"}}))
 	pid := m.unit("run-r1.service").MainPID
 	m.run(pid, 1, "/usr/bin/report all")

@@ -199,7 +199,7 @@ func TestRunDoesNotHoldTheLock(t *testing.T) {
 func TestNobodyKnowsWhoseTheSliceIs(t *testing.T) {
 	m := newMachine(t, "252.39")
 	m.start("/usr/bin/backup all")
-	m.must(m.bySystemd().StartSlice(t.Context(), systemd.Transient{Name: "bulkhead.jobs.slice"}))
+	m.must(m.bySystemd().StartTransient(t.Context(), systemd.Transient{Name: "bulkhead.jobs.slice"}))
 	broken := errors.New("broken for a test")
 	m.pid1.Intercept(func(c systemdfake.Call) error {
 		if c.Method == "GetAll" && strings.HasSuffix(c.Path, "/bulkhead_2ejobs_2eslice") {

@@ -15,15 +15,10 @@ const (
 	HelperTool     = "tool"     // checks, repairs and changes of schema
 )
 
-// HelperKinds returns the kinds of helpers, sorted.
-func HelperKinds() []string {
-	return []string{HelperAgent, HelperBackup, HelperExporter, HelperListener, HelperRestore, HelperSave, HelperTool}
-}
-
 // Helper is a program that serves an instance.
 type Helper struct {
 	ID   procfs.ID `json:"id"`
-	Kind string    `json:"kind"` // one of HelperKinds
+	Kind string    `json:"kind"` // HelperBackup
 	Tool string    `json:"tool"` // "pg_basebackup"
 	// Sure says that it serves this instance. Else it may, and nothing tells which of several: it is in the
 	// lists of all of them.

@@ -22,12 +22,11 @@ type Source struct {
 	Hidden bool `json:"hidden,omitempty"`
 }
 
-// Role is what a group is for; it sets defaults and forbids nothing.
+// Role is what a group is for; it sets defaults and forbids nothing. "" is none.
 type Role string
 
 // The roles and their defaults (design, table of roles).
 const (
-	RoleNone     Role = ""
 	RoleDatabase Role = "database"
 	RoleHelper   Role = "helper"
 	RoleBatch    Role = "batch"

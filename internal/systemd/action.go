@@ -2,6 +2,7 @@ package systemd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -296,22 +297,21 @@ type Transient struct {
 	Properties  []Property
 }
 
-// StartSlice makes a slice and starts it. One that exists already is ErrExists: set its properties instead.
-func (m *Manager) StartSlice(ctx context.Context, t Transient) error {
-	if unitname.TypeOf(t.Name) != "slice" || t.Slice != "" || len(t.Exec)+len(t.PIDs) > 0 {
-		return &Error{Op: "start", Unit: t.Name, Kind: ErrInvalid, Cause: fmt.Errorf("not the description of a slice")}
+// StartTransient makes a slice, a scope around processes that run already, or a service, and starts it. A scope is gone
+// when the last of its processes ends. One that exists already is ErrExists: set its properties instead.
+func (m *Manager) StartTransient(ctx context.Context, t Transient) error {
+	fits := false
+	switch unitname.TypeOf(t.Name) {
+	case "slice": // its place follows from its name
+		fits = t.Slice == "" && len(t.Exec)+len(t.PIDs) == 0
+	case "scope":
+		fits = len(t.Exec) == 0 && len(t.PIDs) > 0
+	case "service":
+		fits = len(t.Exec) > 0 && strings.HasPrefix(t.Exec[0], "/") && len(t.PIDs) == 0
 	}
-	return m.startTransient(ctx, t, nil)
-}
-
-// StartScope makes a scope around processes that run already. It is gone when the last of them ends.
-func (m *Manager) StartScope(ctx context.Context, t Transient) error {
-	if unitname.TypeOf(t.Name) != "scope" || len(t.Exec) > 0 {
-		return &Error{Op: "start", Unit: t.Name, Kind: ErrInvalid, Cause: fmt.Errorf("not the description of a scope")}
-	}
-	if len(t.PIDs) == 0 {
-		return &Error{Op: "start", Unit: t.Name, Kind: ErrInvalid,
-			Cause: fmt.Errorf("a scope is made around processes, and none was given")}
+	if !fits {
+		return &Error{Op: "start", Unit: t.Name, Kind: ErrInvalid, Cause: errors.New(
+			"a transient unit is a slice, a scope around processes, or a service that runs an absolute path")}
 	}
 	return m.startTransient(ctx, t, nil)
 }
@@ -337,23 +337,9 @@ func (m *Manager) StartRun(ctx context.Context, t Transient) error {
 	return m.startTransient(ctx, t, more)
 }
 
-// StartService starts a command as a service; a failed one is collected by itself from 236 on.
-func (m *Manager) StartService(ctx context.Context, t Transient) error {
-	if unitname.TypeOf(t.Name) != "service" || len(t.Exec) == 0 || !strings.HasPrefix(t.Exec[0], "/") ||
-		len(t.PIDs) > 0 {
-		return &Error{Op: "start", Unit: t.Name, Kind: ErrInvalid,
-			Cause: fmt.Errorf("not the description of a service: it has an absolute path to run and no processes")}
-	}
-	var more []Property
-	if m.version.AtLeast(collectSince) {
-		more = append(more, Property{"CollectMode", "inactive-or-failed"})
-	}
-	return m.startTransient(ctx, t, more)
-}
-
 // StartKeeper starts the service whose delegated directory holds a group's loose processes. systemd never ends
 // those: with its default KillMode= a keeper that is killed takes every process of the unit with it (measured on 252).
-// It is not started again by systemd, so that its end is seen (UnitOf its process, ActiveState "failed"); Start does
+// It is not started again by systemd, so that its end is seen (ActiveState "failed"); Start does
 // that, as often as needed, and the processes stay where they are.
 func (m *Manager) StartKeeper(ctx context.Context, t Transient) error {
 	if unitname.TypeOf(t.Name) != "service" || len(t.Exec) == 0 || t.Slice == "" {

@@ -90,7 +90,6 @@ func Hint(err error) string {
 var kinds = map[string]error{
 	"org.freedesktop.systemd1.NoSuchUnit":             ErrNoUnit,
 	"org.freedesktop.systemd1.LoadFailed":             ErrBadSetting,
-	"org.freedesktop.systemd1.NoUnitForPID":           ErrNoProcess,
 	"org.freedesktop.DBus.Error.UnixProcessIdUnknown": ErrNoProcess,
 	// A sub-group that is not there, a scope without processes.
 	"org.freedesktop.DBus.Error.FileNotFound":                     ErrInvalid,

@@ -194,9 +194,9 @@ func TestRefusals(t *testing.T) {
 	client := connect(t, m)
 	wantError(t, client.Attach(t.Context(), "a.service", "/sub", 1), systemd.ErrOld)
 	for _, err := range []error{
-		client.StartSlice(t.Context(), systemd.Transient{Name: "a.service"}),
-		client.StartScope(t.Context(), systemd.Transient{Name: "a.scope", PIDs: []int{0}}),
-		client.StartService(t.Context(), systemd.Transient{Name: "a.service", Exec: []string{"sleep"}}),
+		client.StartTransient(t.Context(), systemd.Transient{Name: "a.service"}),
+		client.StartTransient(t.Context(), systemd.Transient{Name: "a.scope", PIDs: []int{0}}),
+		client.StartTransient(t.Context(), systemd.Transient{Name: "a.service", Exec: []string{"sleep"}}),
 		client.StartKeeper(t.Context(), systemd.Transient{Name: "a.service", Exec: []string{"/bin/sleep"}}),
 		client.ChangeDropIns(t.Context(),
 			systemd.DropIn{Unit: "a.service", Lines: []string{"Slice=x.slice\nUser=root"}}),
@@ -319,10 +319,10 @@ func TestStoppedSliceKills(t *testing.T) {
 	m := systemdfake.New(t, systemdfake.Options{})
 	client := connect(t, m)
 	pid := m.Spawn()
-	if err := client.StartSlice(t.Context(), systemd.Transient{Name: "a-b.slice"}); err != nil {
+	if err := client.StartTransient(t.Context(), systemd.Transient{Name: "a-b.slice"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := client.StartScope(t.Context(), systemd.Transient{Name: "a-b-c.scope", Slice: "a-b.slice",
+	if err := client.StartTransient(t.Context(), systemd.Transient{Name: "a-b-c.scope", Slice: "a-b.slice",
 		PIDs: []int{pid}}); err != nil {
 		t.Fatal(err)
 	}
@@ -373,7 +373,7 @@ func TestProgressOfAJob(t *testing.T) {
 			}
 			defer client.Close()
 			heard := 0
-			err = client.StartSlice(systemd.WithProgress(t.Context(), func() { heard++ }),
+			err = client.StartTransient(systemd.WithProgress(t.Context(), func() { heard++ }),
 				systemd.Transient{Name: "slow.slice"})
 			if !errors.Is(err, systemd.ErrJob) {
 				t.Errorf("the job: %v", err)
@@ -396,7 +396,7 @@ func TestQueuedUnit(t *testing.T) {
 	}
 	defer client.Close()
 	ended := make(chan error)
-	go func() { ended <- client.StartSlice(t.Context(), systemd.Transient{Name: "slow.slice"}) }()
+	go func() { ended <- client.StartTransient(t.Context(), systemd.Transient{Name: "slow.slice"}) }()
 	queued := func() bool {
 		u, err := client.Unit(t.Context(), "slow.slice")
 		if err != nil {
@@ -442,5 +442,20 @@ func TestGoingDown(t *testing.T) {
 			t.Errorf("going down: %v, %v; want %v", down, err, want)
 		}
 		m.GoDown()
+	}
+}
+
+// After a question that found the connection cut the next one goes over a new connection, always.
+func TestQuestionAfterACut(t *testing.T) {
+	m := systemdfake.New(t, systemdfake.Options{})
+	client := connect(t, m)
+	for range 200 {
+		m.Drop()
+		if err := client.Ping(t.Context()); err == nil {
+			continue // it was noticed before
+		}
+		if err := client.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -291,7 +291,21 @@ func (m *Manager) callFor(ctx context.Context, limit time.Duration, op, unit str
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	return failed(op, unit, f(ctx, l))
+	err = failed(op, unit, f(ctx, l))
+	if errors.Is(err, ErrGone) { // its reader may not have noticed yet, and the next question is to go over a new one
+		m.lost(l)
+	}
+	return err
+}
+
+// lost drops a link that is cut.
+func (m *Manager) lost(l *link) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.link == l {
+		m.link.close()
+		m.link = nil
+	}
 }
 
 // checked is a call for a unit's name that was checked first.

@@ -146,24 +146,6 @@ func (m *Manager) Unit(ctx context.Context, name string) (*Unit, error) {
 	return unitOf(name, p), nil
 }
 
-// UnitOf looks up the unit that a process belongs to; ErrNoProcess when there is none. A process that another
-// moved out of its unit belongs to the one it sits in.
-func (m *Manager) UnitOf(ctx context.Context, pid int) (*Unit, error) {
-	if pid < 1 || pid > 1<<22 {
-		return nil, &Error{Op: "look up unit of process", Kind: ErrNoProcess, Cause: errPID(pid)}
-	}
-	var name string
-	err := m.call(ctx, "look up unit of process", "", func(ctx context.Context, l *link) error {
-		path, err := l.GetUnitByPID(ctx, uint32(pid))
-		name, _ = unitname.UnitOfObject(string(path))
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return m.Unit(ctx, name)
-}
-
 // Status is one line of the list of loaded units.
 type Status struct {
 	Name        string `json:"name"`

@@ -110,7 +110,7 @@ func TestWatchAddsUp(t *testing.T) {
 	}
 	slices := []string{"a.slice", "b.slice"}
 	for _, name := range slices {
-		if err := client.StartSlice(t.Context(), systemd.Transient{Name: name}); err != nil {
+		if err := client.StartTransient(t.Context(), systemd.Transient{Name: name}); err != nil {
 			t.Fatal(err)
 		}
 	}

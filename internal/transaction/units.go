@@ -197,7 +197,7 @@ func (u units) Make(ctx context.Context, unit string, d cgroup.Dir) error {
 	}
 	t := systemd.Transient{Name: unit, Description: "bulkhead group", Properties: accounting}
 	if unitname.TypeOf(unit) == "slice" {
-		return u.StartSlice(ctx, t)
+		return u.StartTransient(ctx, t)
 	}
 	program := keeperPrograms[0]
 	for _, p := range keeperPrograms {

@@ -22,9 +22,6 @@ const (
 	Instance Scope = "instance"
 )
 
-// Scopes are all scopes.
-var Scopes = []Scope{Host, Disk, Mount, Instance}
-
 // Type is the type of a fact's value.
 type Type string
 

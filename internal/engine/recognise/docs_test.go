@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"bulkhead/internal/engine"
 	"bulkhead/internal/engine/tool"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
@@ -43,7 +42,7 @@ func TestDocumented(t *testing.T) {
 			}
 		}
 	}
-	for _, kind := range engine.HelperKinds() {
+	for _, kind := range helperKinds {
 		if !strings.Contains(doc, "\n| "+kind+" |") {
 			t.Errorf("no row for helpers of the kind %s", kind)
 		}

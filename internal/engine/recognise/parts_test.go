@@ -10,6 +10,9 @@ import (
 	"bulkhead/internal/policy/parse"
 )
 
+var helperKinds = []string{engine.HelperAgent, engine.HelperBackup, engine.HelperExporter, engine.HelperListener,
+	engine.HelperRestore, engine.HelperSave, engine.HelperTool}
+
 func TestParts(t *testing.T) {
 	for _, test := range []struct {
 		engine, part string
@@ -38,14 +41,14 @@ func TestParts(t *testing.T) {
 			text += "      - {engine: " + name + "}\n"
 		}
 	}
-	for _, kind := range engine.HelperKinds() {
+	for _, kind := range helperKinds {
 		text += "      - {helper: " + kind + "}\n"
 	}
 	if _, err := parse.Policy([]policy.Source{{Path: "all", Text: text}}); err != nil {
 		t.Error(err)
 	}
 	for i := range tool.All {
-		if !slices.Contains(engine.HelperKinds(), tool.All[i].Kind) {
+		if !slices.Contains(helperKinds, tool.All[i].Kind) {
 			t.Errorf("%s is of the unknown kind %q", tool.All[i].Name, tool.All[i].Kind)
 		}
 	}

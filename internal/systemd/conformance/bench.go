@@ -150,7 +150,7 @@ func (b *bench) service(name string) string {
 func (b *bench) slice(group string, properties ...systemd.Property) string {
 	b.Helper()
 	name, err := unitname.SliceName(b.Name, group)
-	b.must(err, b.StartSlice(b.ctx, systemd.Transient{Name: name, Properties: properties}))
+	b.must(err, b.StartTransient(b.ctx, systemd.Transient{Name: name, Properties: properties}))
 	return name
 }
 

@@ -245,7 +245,7 @@ func watch(b *bench) {
 	expect(systemd.Reason{Kind: systemd.ReloadBegins}, systemd.Reason{Kind: systemd.ReloadEnded})
 	pid := b.Spawn(b.T)
 	scope := b.Name + "-a.scope"
-	b.must(b.StartScope(b.ctx, systemd.Transient{Name: scope, PIDs: []int{pid}}))
+	b.must(b.StartTransient(b.ctx, systemd.Transient{Name: scope, PIDs: []int{pid}}))
 	expect(systemd.Reason{Kind: systemd.JobRemoved, Unit: scope},
 		systemd.Reason{Kind: systemd.UnitChanged, Unit: scope})
 	b.Host.Kill(pid)

@@ -29,7 +29,7 @@ func aSlice(b *bench) {
 		b.Errorf("it lies in %q, want %q, and that active", u.Slice, parent)
 	}
 	b.holds(dir, b.memory(), "134217728")
-	b.fails(b.StartSlice(b.ctx, systemd.Transient{Name: name, Properties: []systemd.Property{limit}}),
+	b.fails(b.StartTransient(b.ctx, systemd.Transient{Name: name, Properties: []systemd.Property{limit}}),
 		systemd.ErrExists)
 
 	// What is called persistent is as transient as the unit, and outlives a reload.
@@ -45,14 +45,14 @@ func aSlice(b *bench) {
 	b.must(b.Stop(b.ctx, name))
 	b.until("the slice's directory is gone", func() bool { _, err := b.Host.Read(dir, b.memory()); return err != nil })
 	b.until("the slice is forgotten", func() bool { return b.unit(name).FragmentPath == "" })
-	b.must(b.StartSlice(b.ctx, systemd.Transient{Name: name})) // the name is free again
+	b.must(b.StartTransient(b.ctx, systemd.Transient{Name: name})) // the name is free again
 }
 
 func busySlice(b *bench) {
 	name := b.slice("a")
 	pid := b.Spawn(b.T)
 	scope, err := unitname.ScopeName(b.Name, "a", "run1")
-	b.must(err, b.StartScope(b.ctx, systemd.Transient{Name: scope, Slice: name, PIDs: []int{pid}}))
+	b.must(err, b.StartTransient(b.ctx, systemd.Transient{Name: scope, Slice: name, PIDs: []int{pid}}))
 	b.fails(b.Stop(b.ctx, name), systemd.ErrBusy)
 	b.fails(b.Stop(b.ctx, b.Name+".slice"), systemd.ErrBusy) // the slice above is no better
 	if !b.Host.Alive(pid) || !b.unit(name).Active() {
@@ -161,7 +161,7 @@ func aScope(b *bench) {
 	slice := b.slice("reports")
 	pid := b.Spawn(b.T)
 	name, err := unitname.ScopeName(b.Name, "reports", "run-1")
-	b.must(err, b.StartScope(b.ctx, systemd.Transient{Name: name, Slice: slice, PIDs: []int{pid}, Delegate: true}))
+	b.must(err, b.StartTransient(b.ctx, systemd.Transient{Name: name, Slice: slice, PIDs: []int{pid}, Delegate: true}))
 	u := b.unit(name)
 	if !u.Active() || u.Slice != slice || !u.Delegate || b.Host.GroupOf(pid) != u.ControlGroup {
 		b.Errorf("%+v, its process in %q", u, b.Host.GroupOf(pid))
@@ -169,7 +169,7 @@ func aScope(b *bench) {
 	// A running unit stays in its slice.
 	b.fails(b.SetProperties(b.ctx, name, systemd.Runtime, systemd.Property{Name: "Slice", Value: "system.slice"}),
 		systemd.ErrNoProperty)
-	b.fails(b.StartScope(b.ctx, systemd.Transient{Name: name, Slice: slice, PIDs: []int{pid}}), systemd.ErrExists)
+	b.fails(b.StartTransient(b.ctx, systemd.Transient{Name: name, Slice: slice, PIDs: []int{pid}}), systemd.ErrExists)
 	b.Host.Kill(pid)
 	b.gone(name)
 	if _, err := b.Host.Read(u.ControlGroup, b.memory()); err == nil {
@@ -183,7 +183,7 @@ func aScope(b *bench) {
 func aCommand(b *bench) {
 	slice := b.slice("reports")
 	name := b.Name + "-reports-run.service"
-	b.must(b.StartService(b.ctx, systemd.Transient{Name: name, Slice: slice, Exec: b.Sleep, Dir: "/",
+	b.must(b.StartTransient(b.ctx, systemd.Transient{Name: name, Slice: slice, Exec: b.Sleep, Dir: "/",
 		Env: []string{"A=b"}, Description: "odd % text"}))
 	u := b.unit(name)
 	if !u.Active() || b.Host.GroupOf(u.MainPID) != u.ControlGroup || u.Slice != slice {
@@ -193,11 +193,15 @@ func aCommand(b *bench) {
 	b.gone(name)
 	// systemd counts a program as started once it forked for it: what it then finds shows in the unit, which is
 	// collected.
-	b.must(b.StartService(b.ctx, systemd.Transient{Name: name, Slice: slice, Exec: []string{b.Absent}}))
+	var collected []systemd.Property
+	if b.Version().AtLeast(236) {
+		collected = []systemd.Property{{Name: "CollectMode", Value: "inactive-or-failed"}}
+	}
+	b.must(b.StartTransient(b.ctx, systemd.Transient{Name: name, Slice: slice, Exec: []string{b.Absent},
+		Properties: collected}))
 	b.gone(name)
-	exec := []systemd.Property{{Name: "Type", Value: "exec"}}
-	b.ended(b.StartService(b.ctx, systemd.Transient{Name: name, Slice: slice, Exec: []string{b.Absent},
-		Properties: exec}), systemd.ResultFailed)
+	b.ended(b.StartTransient(b.ctx, systemd.Transient{Name: name, Slice: slice, Exec: []string{b.Absent},
+		Properties: append(collected, systemd.Property{Name: "Type", Value: "exec"})}), systemd.ResultFailed)
 	b.gone(name)
 }
 
@@ -205,15 +209,16 @@ func refusedTransients(b *bench) {
 	slice := b.slice("a")
 	scope, service := b.Name+"-a-x.scope", b.Name+"-a-x.service"
 	pid := b.Spawn(b.T)
-	b.fails(b.StartScope(b.ctx, systemd.Transient{Name: scope, Slice: slice}), systemd.ErrInvalid)
-	b.fails(b.StartScope(b.ctx, systemd.Transient{Name: scope, Slice: slice, PIDs: []int{1<<22 - 1}}),
+	b.fails(b.StartTransient(b.ctx, systemd.Transient{Name: scope, Slice: slice}), systemd.ErrInvalid)
+	b.fails(b.StartTransient(b.ctx, systemd.Transient{Name: scope, Slice: slice, PIDs: []int{1<<22 - 1}}),
 		systemd.ErrNoProcess)
-	b.fails(b.StartScope(b.ctx, systemd.Transient{Name: scope, Slice: "noslice", PIDs: []int{pid}}), systemd.ErrInvalid)
-	b.fails(b.StartService(b.ctx, systemd.Transient{Name: service, Slice: slice}), systemd.ErrInvalid)
+	b.fails(b.StartTransient(b.ctx, systemd.Transient{Name: scope, Slice: "noslice", PIDs: []int{pid}}),
+		systemd.ErrInvalid)
+	b.fails(b.StartTransient(b.ctx, systemd.Transient{Name: service, Slice: slice}), systemd.ErrInvalid)
 	unknown := []systemd.Property{{Name: "NoSuchThing", Value: uint64(1)}}
-	b.fails(b.StartService(b.ctx, systemd.Transient{Name: service, Slice: slice, Exec: b.Sleep, Properties: unknown}),
+	b.fails(b.StartTransient(b.ctx, systemd.Transient{Name: service, Slice: slice, Exec: b.Sleep, Properties: unknown}),
 		systemd.ErrNoProperty)
-	b.fails(b.StartSlice(b.ctx, systemd.Transient{Name: b.Name + "-x.slice", Properties: unknown}),
+	b.fails(b.StartTransient(b.ctx, systemd.Transient{Name: b.Name + "-x.slice", Properties: unknown}),
 		systemd.ErrNoProperty)
 	units, err := b.Units(b.ctx)
 	b.must(err)
@@ -226,5 +231,5 @@ func refusedTransients(b *bench) {
 		}
 	}
 	_ = b.service(b.Name + ".service")
-	b.fails(b.StartService(b.ctx, systemd.Transient{Name: b.Name + ".service", Exec: b.Sleep}), systemd.ErrExists)
+	b.fails(b.StartTransient(b.ctx, systemd.Transient{Name: b.Name + ".service", Exec: b.Sleep}), systemd.ErrExists)
 }

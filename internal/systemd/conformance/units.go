@@ -13,7 +13,7 @@ import (
 
 var unitCases = []testCase{
 	{"a unit that is not there", notThere}, {"units that cannot be used", unusable}, {"a service", aService},
-	{"names with odd characters", oddNames}, {"processes", processes},
+	{"names with odd characters", oddNames},
 }
 
 var jobCases = []testCase{
@@ -94,9 +94,8 @@ func oddNames(b *bench) {
 		if u.Name != name || !u.Active() {
 			b.Errorf("%q: %+v", text, u)
 		}
-		of, err := b.UnitOf(b.ctx, u.MainPID)
-		if b.must(err); of.Name != name {
-			b.Errorf("%q: its process belongs to %q", text, of.Name)
+		if at := b.Host.GroupOf(u.MainPID); at != u.ControlGroup || !strings.HasSuffix(at, "/"+name) {
+			b.Errorf("%q: its process is in %q", text, at)
 		}
 		b.must(b.SetProperties(b.ctx, name, systemd.Runtime, systemd.Property{Name: "MemoryMax", Value: mib(64)}))
 		overrides, err := b.Overrides(name)
@@ -104,18 +103,6 @@ func oddNames(b *bench) {
 			b.Errorf("%q: overrides %v", text, overrides)
 		}
 		b.must(b.RestoreOverrides(b.ctx, name, nil), b.Stop(b.ctx, name))
-	}
-}
-
-func processes(b *bench) {
-	u := b.unit(b.service(b.Name + ".service"))
-	of, err := b.UnitOf(b.ctx, u.MainPID)
-	if b.must(err); of.Name != u.Name {
-		b.Errorf("process %d belongs to %q", u.MainPID, of.Name)
-	}
-	for _, pid := range []int{0, -1, 1<<22 + 1, 1<<22 - 1} {
-		_, err := b.UnitOf(b.ctx, pid)
-		b.fails(err, systemd.ErrNoProcess)
 	}
 }
 

@@ -130,8 +130,6 @@ func (m *pid1) method(call Call) ([]any, func(), *dbus.Error) {
 		return nil, nil, nil
 	case "ListUnits":
 		return []any{m.listUnits()}, nil, nil
-	case "GetUnitByPID":
-		return m.unitByPID(call.Args[0].(uint32))
 	case "Reload":
 		return nil, m.reload(), nil
 	case "GetJob":
@@ -189,13 +187,6 @@ func (m *pid1) listUnits() []listed {
 		list = append(list, line)
 	}
 	return list
-}
-
-func (m *pid1) unitByPID(pid uint32) ([]any, func(), *dbus.Error) {
-	if p := m.processes[int(pid)]; p != nil && m.units[p.unit] != nil {
-		return []any{objectPath(p.unit)}, nil, nil
-	}
-	return nil, nil, fail("org.freedesktop.systemd1.NoUnitForPID", "PID %d does not belong to any loaded unit.", pid)
 }
 
 // reload reads all files again and writes what it knows anew; 257, seen on a real one, leaves that to the next change
