@@ -107,6 +107,14 @@ func (i Instance) Part(id procfs.ID) (string, bool) {
 	return "", false
 }
 
+// ListensOn says whether the instance is at that end of a connection: a TCP port, or the path of a socket with port 0.
+func (i Instance) ListensOn(port int, address string) bool {
+	if port != 0 {
+		return port == i.Port || slices.Contains(i.Ports, port)
+	}
+	return address != "" && address == i.Socket
+}
+
 // Listening says whether the instance has a port or a socket yet. A server that has just been started
 // has none, and so no name that would last.
 func (i Instance) Listening() bool { return i.Port != 0 || i.Socket != "" || i.SID != "" }

@@ -18,6 +18,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/live"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/planner"
 	"bulkhead/internal/policy"
@@ -91,7 +92,8 @@ func hasKnob(t *cgroup.Tree) func(hierarchy, file string) knob.Verdict {
 	}
 }
 
-// Check reads a policy and holds it against this host. It never looks at live use. The error is
+// Check reads a policy and holds it against this host. It never looks at live use, but for who is connected to a
+// database. The error is
 // policy.Problems when the policy cannot stand.
 func Check(ctx context.Context, c *transaction.Controller, sources []policy.Source) (*transaction.View, error) {
 	v, err := c.Classify(ctx, transaction.ViewOptions{Options: snapshot.Options{Sources: sources}})
@@ -106,16 +108,23 @@ func Check(ctx context.Context, c *transaction.Controller, sources []policy.Sour
 	said := v.Classified
 	said.Notes = nil // they are among the policy's, with their places
 	v.Plan = planner.Make(plan.Input{Facts: v.Facts, Host: v.Policy.Host, Agent: v.Policy.Agent, Former: v.Names.Former,
-		Classified: said, Observed: v.Observed})
+		Classified: said, Observed: v.Observed, Live: unwatched{live.New(c.Host, v.Instances)}})
 	return v, nil
 }
+
+// unwatched asks who is connected to what, and watches nobody.
+type unwatched struct{ plan.Live }
+
+// Cores implements plan.Live.
+func (unwatched) Cores([]procfs.ID, time.Duration) map[procfs.ID]float64 { return nil }
 
 // PlanFor is what apply would do with a policy; with no sources, what would bring the host back to
 // the applied one. At is the time whose windows are open, and overrides not at their end; zero is now.
 func PlanFor(ctx context.Context, c *transaction.Controller, sources []policy.Source, at time.Time) (*transaction.View,
 	error) {
 	if len(sources) == 0 {
-		v, _, err := c.Current(ctx, transaction.ViewOptions{Options: snapshot.Options{Shares: true, At: at}})
+		l := transaction.ViewOptions{Options: snapshot.Options{Shares: true, At: at}, Live: true}
+		v, _, err := c.Current(ctx, l)
 		return v, err
 	}
 	facts, s, err := transaction.RecordedAt(c, at)
@@ -124,6 +133,7 @@ func PlanFor(ctx context.Context, c *transaction.Controller, sources []policy.So
 	}
 	l := transaction.OptionsOver(s, sources)
 	l.Released, l.Facts, l.Shares, l.At, l.AskNodes, l.Root = nil, facts, true, at, true, ""
+	l.Live = true
 	v, err := c.View(ctx, l)
 	if err != nil {
 		return nil, err

@@ -52,6 +52,7 @@ func refresh(s *Store) error {
 type SharedLock struct {
 	store *Store
 	fd    int         // of the lock's file; -1: not open
+	own   unix.Stat_t // the file that fd is of, when it was opened
 	seen  unix.Stat_t // the file when it was shared last; zero: not known
 }
 
@@ -90,11 +91,12 @@ func (k *SharedLock) take(path string, now *unix.Stat_t) bool {
 	if k.fd < 0 {
 		k.fd, _ = statedir.OpenShared(path)
 		k.seen = unix.Stat_t{}
+		if k.fd < 0 || unix.Fstat(k.fd, &k.own) != nil {
+			return false
+		}
 	}
-	var own unix.Stat_t
-	return k.fd >= 0 && statedir.Flock(k.fd, unix.LOCK_SH) == nil && unix.Fstat(k.fd, &own) == nil &&
-		unix.Lstat(path, now) == nil &&
-		own.Dev == now.Dev && own.Ino == now.Ino
+	return statedir.Flock(k.fd, unix.LOCK_SH) == nil && unix.Lstat(path, now) == nil &&
+		k.own.Dev == now.Dev && k.own.Ino == now.Ino
 }
 
 // Close lets go of the file, and of the lock with it. A later Quiet opens it again.

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
@@ -117,6 +118,7 @@ type Input struct {
 	Classified classify.Result
 	Observed   Observation
 	Memory     Memory          // nil: nothing is in use
+	Live       Live            // nil: nobody looks what processes do, and nothing is said of it
 	Released   map[string]bool // groups that were released and stay so until apply
 	// Tune are the settings of the kernel that the host is to have; Observed.Values has what they hold.
 	Tune []policy.Tuning
@@ -161,6 +163,16 @@ type Memory interface {
 	OnNodes(group string) map[int]int64
 	// Migrates says whether a v1 cpuset takes memory along to its new nodes (cpuset.memory_migrate).
 	Migrates(d cgroup.Dir) bool
+}
+
+// Live tells what processes do while the plan is made. A plan asks of those alone that it is about to slow down.
+type Live interface {
+	// Cores watches processes for that long and gives how many CPUs each keeps busy; those of which it is not known are
+	// left out.
+	Cores(ids []procfs.ID, during time.Duration) map[procfs.ID]float64
+	// Clients names, of processes, those that are connected to a database instance and no part or helper of one, with
+	// the instance.
+	Clients(ids []procfs.ID) map[procfs.ID]string
 }
 
 // Observation is what the kernel says now about our tree and the processes.

@@ -8,6 +8,7 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/classify"
 	"bulkhead/internal/disks"
+	"bulkhead/internal/live"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/snapshot"
 	"bulkhead/internal/state"
@@ -73,6 +74,9 @@ func (c *Controller) Classify(ctx context.Context, l ViewOptions) (*View, error)
 	if err != nil {
 		return v, err
 	}
+	if l.Live {
+		v.live = live.New(c.Host, s.Instances)
+	}
 	v.Release(l.LeftAlone...)
 	v.Leave(l.At)
 	return v, nil
@@ -111,9 +115,9 @@ func belonging(ctx context.Context, c *Controller, l *ViewOptions) (*View, *stat
 	if s.Applied == nil {
 		return nil, s, NotApplied()
 	}
-	facts, shares, at := l.Facts, l.Shares, l.At
+	facts, shares, at, looks := l.Facts, l.Shares, l.At, l.Live
 	*l = OptionsOver(s, s.Applied.Sources)
-	l.Facts, l.Shares, l.At, l.Lenient = facts, shares, at, true
+	l.Facts, l.Shares, l.At, l.Live, l.Lenient = facts, shares, at, looks, true
 	v, err := c.Classify(ctx, *l)
 	if err != nil {
 		return nil, s, err

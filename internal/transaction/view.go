@@ -27,6 +27,7 @@ type View struct {
 
 	Releasing bool // made to give groups back, not to govern them
 	askNodes  bool
+	live      plan.Live // nil: nobody reads the plan
 	use       map[cgroup.Dir]map[string]plan.IOUse
 	Conflicts []state.Conflict
 	Left      map[change.Target]string // what of them stays, with what was wanted
@@ -43,6 +44,8 @@ type ViewOptions struct {
 	Use map[cgroup.Dir]map[string]plan.IOUse
 	// AskNodes refuses a change of NUMA nodes under memory that is there.
 	AskNodes bool
+	// Live has the plan look what processes do, which may take a second: for one that a person is about to read.
+	Live bool
 }
 
 // GoBy has a look go by the facts and processes that an earlier one of the same pass has read; v may be nil.
@@ -90,8 +93,9 @@ func (v *View) readValues(ctx context.Context, targets []change.Target) (failed 
 func (v *View) Input() plan.Input {
 	return plan.Input{
 		Facts: v.Facts, Host: v.Policy.Host, Former: v.Names.Former, Agent: v.Policy.Agent, Classified: v.Classified,
-		Observed: v.Observed, Memory: v.MemoryInUse(), Released: v.Released, Expel: v.Expel, Systemd: v.Systemd,
-		Network: v.Network, Leave: v.Left, Tune: v.Tune, AskNodes: v.askNodes, Use: v.use, NoMoves: v.use != nil,
+		Observed: v.Observed, Memory: v.MemoryInUse(), Live: v.live, Released: v.Released, Expel: v.Expel,
+		Systemd: v.Systemd, Network: v.Network, Leave: v.Left, Tune: v.Tune, AskNodes: v.askNodes, Use: v.use,
+		NoMoves: v.use != nil,
 	}
 }
 

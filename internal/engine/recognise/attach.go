@@ -281,9 +281,7 @@ func (a *attacher) connected(p *procfs.Process, all []int) verdict {
 	how := ""
 	for _, c := range list[p.PID] {
 		for _, i := range all {
-			inst := &a.found[i]
-			if c.Port != 0 && (c.Port == inst.Port || slices.Contains(inst.Ports, c.Port)) || c.Port == 0 &&
-				c.Address == inst.Socket {
+			if a.found[i].ListensOn(c.Port, c.Address) {
 				how = "it is connected to " + c.Address
 				if !slices.Contains(some, i) {
 					some = append(some, i)

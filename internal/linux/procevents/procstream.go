@@ -80,6 +80,9 @@ func Open(o Options) (*Connector, error) {
 		wakes, _ = openWakeSocket() // without one every event wakes the reader
 	}
 	s, err := openStream(o)
+	if err == nil && wakes != nil {
+		err = s.leavePoller()
+	}
 	if err != nil {
 		if wakes != nil {
 			_ = wakes.file.Close()
@@ -98,9 +101,34 @@ func (s *Connector) Within(d time.Duration) {
 	}
 }
 
-// openStream opens a stream without a wake socket. It is in the runtime's poller also where nobody waits for it: the
-// fork that comes before an exec wakes a thread, and the exec finds it awake (without, placing took twice as long, on
-// 6.18).
+// leavePoller takes the socket out of the runtime's poller, where each event wakes a thread: another socket wakes the
+// reader. What was registered there goes with its descriptor.
+func (s *Connector) leavePoller() error {
+	copied, err := -1, error(nil)
+	if control := s.conn.Control(func(fd uintptr) {
+		if copied, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0); err == nil {
+			err = unix.SetNonblock(copied, false) // os.NewFile registers what does not block; reads here never wait
+		}
+	}); control != nil {
+		err = control
+	}
+	if err == nil {
+		err = s.file.Close()
+		s.file = os.NewFile(uintptr(copied), "process connector")
+	} else if copied >= 0 {
+		unix.Close(copied)
+	}
+	if err == nil {
+		s.conn, err = s.file.SyscallConn()
+	}
+	if err != nil {
+		_ = s.file.Close()
+		return fmt.Errorf("listen to process events: %w", err)
+	}
+	return nil
+}
+
+// openStream opens a stream without a wake socket.
 func openStream(o Options) (*Connector, error) {
 	fd, err := procSocket(o.Buffer)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -13,6 +14,8 @@ import (
 
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/linux/sysroot"
+
+	"golang.org/x/sys/unix"
 )
 
 // With a wake socket a program that starts is read at once, with the fork before it; its exit alone wakes nobody, until
@@ -21,6 +24,9 @@ func TestLazyProcEvents(t *testing.T) {
 	s := openEvents(t, Options{Lazy: time.Hour})
 	if s.wakes == nil {
 		t.Fatal("no wakeSocket")
+	}
+	if err := s.file.SetReadDeadline(time.Now()); !errors.Is(err, os.ErrNoDeadline) {
+		t.Errorf("the first socket wakes a thread of the runtime, too: %v", err)
 	}
 	cmd := exec.Command("sleep", "600")
 	if err := cmd.Start(); err != nil {
@@ -43,6 +49,48 @@ func TestLazyProcEvents(t *testing.T) {
 	_ = cmd.Wait()
 	time.AfterFunc(50*time.Millisecond, func() { s.Within(time.Millisecond) })
 	heard(t, s, "its end", func(e Event) bool { return e.PID == pid && e.Kind == Exit })
+}
+
+// The wake socket gets neither exits nor the forks of threads: they are for nobody now.
+func TestWakeSocketTakesStartsOnly(t *testing.T) {
+	s := openEvents(t, Options{Lazy: time.Hour}) // without a subscription the kernel sends nothing
+	for range 10 {
+		made := make(chan struct{})
+		go func() { // the thread ends with it
+			runtime.LockOSThread()
+			close(made)
+		}()
+		<-made
+	}
+	cmd := exec.Command("true")
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	late := time.AfterFunc(10*time.Second, func() { _ = s.Close() })
+	defer late.Stop()
+	kinds := map[Kind]bool{}
+	for !kinds[Exec] {
+		var n int
+		var got error
+		if err := s.wakes.conn.Read(func(fd uintptr) bool {
+			n, got = s.wakes.in.receive(int(fd))
+			return !errors.Is(got, unix.EAGAIN)
+		}); err != nil || got != nil {
+			t.Fatal(err, got)
+		}
+		s.wakes.parse(n)
+		for _, m := range s.wakes.woken {
+			if m.what == Fork && m.ids[2] != m.ids[3] || m.what == Exit {
+				t.Errorf("got %+v", m)
+			}
+			if int(m.ids[1]) == cmd.Process.Pid || m.what == Fork && int(m.ids[3]) == cmd.Process.Pid {
+				kinds[m.what] = true
+			}
+		}
+	}
+	if !kinds[Fork] {
+		t.Errorf("of a start it got %v", kinds)
+	}
 }
 
 // Whoever asks for a reading gets it, also from a reader that was busy when the time came, and however often others

@@ -3,6 +3,7 @@ package planner
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"bulkhead/internal/classify"
 	"bulkhead/internal/linux/procfs"
@@ -10,9 +11,34 @@ import (
 	"bulkhead/internal/policy"
 )
 
+// someLive is a host whose processes use the CPU and are connected as it says, whoever asks.
+type someLive struct {
+	cores  float64 // each process, in a second
+	client string  // the instance that each process is connected to
+}
+
+func (l someLive) Cores(ids []procfs.ID, _ time.Duration) map[procfs.ID]float64 {
+	all := map[procfs.ID]float64{}
+	for _, id := range ids {
+		all[id] = l.cores
+	}
+	return all
+}
+
+func (l someLive) Clients(ids []procfs.ID) map[procfs.ID]string {
+	all := map[procfs.ID]string{}
+	for _, id := range ids {
+		if l.client != "" {
+			all[id] = l.client
+		}
+	}
+	return all
+}
+
 // What can make a host with the policy worse than without one is said, and nothing like it of a sound policy.
 func TestNotesOfHarm(t *testing.T) {
 	limit := settings("group", "cpu.limit", policy.Cores(500))
+	two := settings("group", "cpu.limit", policy.Cores(2*policy.One))
 	idle := settings("role batch", "cpu.idle", policy.Flag(true))
 	database := func(g classify.Group) classify.Group { g.Role = policy.RoleDatabase; return g }
 	matching := func(g classify.Group, m policy.Match) classify.Group {
@@ -20,8 +46,22 @@ func TestNotesOfHarm(t *testing.T) {
 		return g
 	}
 	running := func(in *plan.Input, comm, group string, threads int) {
-		proc := procfs.Process{ID: procfs.ID{PID: 100, Start: 1}, PPID: 1, Comm: comm, State: 'S', Threads: threads}
+		proc := procfs.Process{ID: procfs.ID{PID: 100, Start: 1}, PPID: 1, Comm: comm,
+			Exe: "/usr/bin/" + comm, Args: []string{comm}, State: 'S', Threads: threads}
 		in.Classified.Placements = []classify.Placement{{Process: proc, Group: group, By: classify.ByRule}}
+	}
+	using := func(cores float64, threads int) func(*plan.Input) {
+		return func(in *plan.Input) {
+			running(in, "postgres", "b", threads)
+			in.Live = someLive{cores: cores}
+		}
+	}
+	batch := func(g classify.Group) classify.Group { g.Role = policy.RoleBatch; return g }
+	connected := func(comm, group string) func(*plan.Input) {
+		return func(in *plan.Input) {
+			running(in, comm, group, 1)
+			in.Live = someLive{client: "postgresql 5432"}
+		}
 	}
 	for name, tt := range map[string]struct {
 		host   policy.HostPart
@@ -52,6 +92,33 @@ func TestNotesOfHarm(t *testing.T) {
 			policy.Match{Helper: "exporter"})}, nil, ""},
 		"a part of a server": {policy.HostPart{}, []classify.Group{matching(group("b", idle),
 			policy.Match{Engine: "postgresql", Part: "autovacuum"})}, nil, "a part of a server (autovacuum)"},
+		"an unknown client in an idle group": {policy.HostPart{}, []classify.Group{group("b", idle)},
+			connected("php-fpm", "b"), "a client (php-fpm, connected to postgresql 5432)"},
+		"an unknown client below a limited group": {policy.HostPart{},
+			[]classify.Group{group("a", limit), group("a/b", nil)}, connected("php-fpm", "a/b"),
+			"a client (php-fpm, connected to postgresql 5432)"},
+		"an unknown client in a weighted group": {policy.HostPart{}, []classify.Group{group("b", nil)},
+			connected("php-fpm", "b"), ""},
+		"an exporter, which is connected": {policy.HostPart{}, []classify.Group{group("b", idle)},
+			connected("mysqld_exporter", "b"), ""},
+		"nobody connected in an idle group": {policy.HostPart{}, []classify.Group{group("b", idle)}, using(0, 1), ""},
+		"a backup placed by its program": {policy.HostPart{}, []classify.Group{matching(group("b", idle),
+			policy.Match{Exe: "mysqldump"})}, func(in *plan.Input) { running(in, "mysqldump", "b", 1) },
+			"a helper (backup, mysqldump)"},
+		"a backup in a weighted group": {policy.HostPart{}, []classify.Group{group("b", nil)},
+			func(in *plan.Input) { running(in, "mysqldump", "b", 1) }, ""},
+		"less CPU than it uses": {policy.HostPart{}, []classify.Group{database(group("b", two))}, using(2.5, 3),
+			"cpu.limit 2 is below the 2.5 cores that its processes used"},
+		"less CPU than a group inside uses": {policy.HostPart{}, []classify.Group{database(group("a", two)),
+			group("a/b", nil)}, func(in *plan.Input) {
+			using(2.5, 3)(in)
+			in.Classified.Placements[0].Group = "a/b"
+		}, "cpu.limit 2 is below"},
+		"about the CPU that it uses": {policy.HostPart{}, []classify.Group{database(group("b", two))},
+			using(2.1, 3), ""},
+		"less CPU for batch": {policy.HostPart{}, []classify.Group{batch(group("b", two))}, using(2.5, 3), ""},
+		"CPU of which nothing is known": {policy.HostPart{}, []classify.Group{database(group("b", two))},
+			func(in *plan.Input) { running(in, "postgres", "b", 3) }, ""},
 		"fewer tasks than there are": {policy.HostPart{},
 			[]classify.Group{group("b", settings("group", "tasks", policy.Count(20)))},
 			func(in *plan.Input) { running(in, "postgres", "b", 21) }, "tasks: 20 is below the 21 tasks"},

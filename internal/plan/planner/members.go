@@ -408,12 +408,12 @@ func (m *members) runsElsewhere(unit string) bool {
 // noMemory is in use where nobody can be asked.
 type noMemory struct{}
 
-// tasksBelow counts the threads of the processes of a group and of those inside it.
-func (m *members) tasksBelow(group string) (n int) {
+// inside lists the processes of a group and of those inside it.
+func (m *members) inside(group string) (list []procfs.Process) {
 	for i := range m.table {
 		if _, inside := layout.Below(group, m.placed[m.table[i].ID].group); inside {
-			n += m.table[i].Threads
+			list = append(list, m.table[i])
 		}
 	}
-	return n
+	return list
 }

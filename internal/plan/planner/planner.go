@@ -76,7 +76,7 @@ func steps(in plan.Input) plan.Plan {
 		p.checkNodes()
 		about.Affinity()
 		about.Restart()
-		about.Harm(p.tasksBelow)
+		about.Harm(p.inside)
 		p.adopt()
 		p.disable()
 		network.Make(&in, p.Desired, p.out)
