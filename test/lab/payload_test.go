@@ -41,7 +41,8 @@ var partly = map[string]*regexp.Regexp{"internal/bench": regexp.MustCompile("^Te
 
 // installs are the files of the repository that the tests of a package need or install, beside the binary.
 var installs = map[string][]string{"internal/bench": {},
-	last: {"scripts/install", "packaging/*.service", "packaging/*.conf", "packaging/init.d/*", "docs/*.md"}}
+	last: {"scripts/install", "packaging/*.service", "packaging/*.conf", "packaging/init.d/*", "docs/*.md",
+		"docs/policy.schema.json", "examples/*.yaml"}}
 
 // What modes have in common beside their names and releases.
 const (
