@@ -11,8 +11,8 @@ import (
 	"bulkhead/internal/cli/render"
 )
 
-// Logger gives a logger of which only warnings and errors are written, each as a sentence. Several goroutines may log at
-// once.
+// Logger gives a logger of which only warnings and errors are written, each as a sentence. Several goroutines may
+// log at once.
 func Logger(out io.Writer) *slog.Logger { return slog.New(&warnings{out: out}) }
 
 type warnings struct {
