@@ -49,7 +49,7 @@ test-long: ## the same and the linter, harder: race detector, 80 times the prope
 	@scripts/steps deps build lint race
 	@$(MAKE) --no-print-directory fuzz FUZZ_INPUTS=100000
 	SEQUENCES=500 go test -count 1 -timeout 60m -run TestAnySequenceIsGivenBack ./internal/control
-	FAULTS=all go test -count 1 -timeout 30m -run TestVerbsOnAFailingDisk ./internal/control
+	FAULTS=all go test -count 1 -timeout 30m -run 'TestVerbsOnAFailingDisk|TestKilledBetweenAnyTwoWrites' ./internal/control
 	@LONG=1 CHURN=10m SPAN=10s TIMEOUT=30m KILLS=all PROBES=20 SEQUENCES=50 INTERRUPTS=20 scripts/steps test-root demo lab-all
 
 .PHONY: build

@@ -37,7 +37,7 @@ var gaps = []gap{
 // hierarchy lacks files that its children have, so "no" must come from another directory. It may be
 // nil, and it may answer Unknown: then the kernel's version decides where it can.
 func Capabilities(f *host.Facts, has func(hierarchy, file string) Verdict) []Capability {
-	keys := policy.FileKeys()
+	keys := policy.Keys()
 	all := make([]Capability, 0, len(keys))
 	for _, key := range keys {
 		all = append(all, explain(key, f, has))
@@ -47,11 +47,13 @@ func Capabilities(f *host.Facts, has func(hierarchy, file string) Verdict) []Cap
 
 // explain is the capability of one key; without has it is judged by the facts alone.
 func explain(key policy.Key, f *host.Facts, has func(hierarchy, file string) Verdict) Capability {
-	switch key {
-	case policy.KeyOOMScoreAdj:
+	switch {
+	case key == policy.KeyOOMScoreAdj:
 		return explainOOMScore(f)
-	case policy.KeyIOWeight:
+	case key == policy.KeyIOWeight:
 		return explainIOWeight(f)
+	case key.OfNetwork():
+		return explainNetwork(key, f)
 	}
 	rows := serving(key, 0)
 	if len(rows) == 0 {
@@ -171,6 +173,21 @@ func serving(key policy.Key, version int) []*Row {
 		}
 	}
 	return rows
+}
+
+// explainNetwork says what would hold a limit on an interface. Whether the kernel has it only a trial tells, which may
+// load modules: `plan` makes it for a policy that asks.
+func explainNetwork(key policy.Key, f *host.Facts) Capability {
+	c := Capability{Key: key, Verdict: Unknown, Files: []string{"HTB classes"}}
+	if key == policy.KeyNetworkIngressMin || key == policy.KeyNetworkIngressMax {
+		c.Files = []string{"HTB classes of a virtual NIC"}
+	}
+	told := "a program or its ports tell"
+	if SortsByNetCls(f) {
+		told = "net_cls or its ports tell"
+	}
+	c.Reason = told + " the group's traffic; `plan` tries whether this kernel has it all, once a policy asks"
+	return c
 }
 
 func explainOOMScore(f *host.Facts) Capability {

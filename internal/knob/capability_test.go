@@ -116,8 +116,8 @@ func TestCapabilityIsComplete(t *testing.T) {
 	for name, facts := range hosts {
 		for _, has := range []func(string, string) Verdict{nil, always(Yes), always(No), always(Unknown)} {
 			all := Capabilities(facts, has)
-			if len(all) != len(policy.FileKeys()) {
-				t.Fatalf("%s: %d capabilities of %d keys", name, len(all), len(policy.FileKeys()))
+			if len(all) != len(policy.Keys()) {
+				t.Fatalf("%s: %d capabilities of %d keys", name, len(all), len(policy.Keys()))
 			}
 			for _, c := range all {
 				switch {

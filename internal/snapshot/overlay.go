@@ -115,7 +115,6 @@ func layerOf(groups []classify.Group, group, on string) (policy.Layer, policy.Sp
 	return "", ""
 }
 
-// limitsOfGroups lists what the groups ask for, for policy.Check.
 // Remarks are what there is to know of the groups as they are, with what is laid over the policy, and of how the policy
 // was fitted to the host.
 func (s *Snapshot) Remarks() []policy.Note {
@@ -128,6 +127,7 @@ func (s *Snapshot) Remarks() []policy.Note {
 	return notes
 }
 
+// limitsOfGroups lists what the groups ask for, for policy.Check.
 func limitsOfGroups(groups []classify.Group) []resolve.Limits {
 	all := make([]resolve.Limits, len(groups))
 	for i, g := range groups {

@@ -40,9 +40,9 @@ func killed(cmd *exec.Cmd, call string, nth int) *exec.Cmd {
 	return traced
 }
 
-// A verb, or the agent, is killed at any system call that writes. Once the next agent listens, status, verify and the
-// kernel say the same, and at the end a release gives the host back. KILLS says how many there are (all: 1,000), SEED
-// which (the log names it).
+// A verb, or the agent, is killed at any system call that writes. Once the next agent listens, half of the times after
+// another verb, status, verify and the kernel say the same, and at the end a release gives the host back. KILLS says
+// how many there are (all: 1,000), SEED which (the log names it).
 func TestKilledAtSystemCalls(t *testing.T) {
 	kills, err := strconv.Atoi(strings.Replace(cmp.Or(os.Getenv("KILLS"), "30"), "all", "1000", 1))
 	if err != nil {
@@ -98,8 +98,17 @@ func TestKilledAtSystemCalls(t *testing.T) {
 				hit++
 			}
 		}
+		when := fmt.Sprintf("kill %d: %q at %s %d", i, verb, call, nth)
+		if r.IntN(2) == 0 { // a verb finds what is left before the agent does
+			verbs := [][]string{{"apply"}, {"unset", "a:tasks"}, {"rollback"}, {"release", "a"}}
+			next := verbs[r.IntN(len(verbs))]
+			out, _ := s.command(next...).CombinedOutput() // it may be refused
+			if when += fmt.Sprintf(", then %q", next); strings.Contains(string(out), "goroutine ") {
+				t.Fatalf("%s panicked:\n%s", when, out)
+			}
+		}
 		agent := s.agent()
-		s.agrees(fmt.Sprintf("kill %d: %q at %s %d", i, verb, call, nth), map[string]int{"a": a.PID, "b": b.PID})
+		s.agrees(when, map[string]int{"a": a.PID, "b": b.PID})
 		_ = agent.Process.Kill()
 		<-agent.done
 		if t.Failed() {

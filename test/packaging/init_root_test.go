@@ -182,12 +182,22 @@ func TestInitScript(t *testing.T) {
 		t.Errorf("quota %s after a reload", got)
 	}
 
+	// After a release nothing stays, and stop says so.
+	if out, err := s.bulkhead("release", "--all"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	s.want("stop", 0, "stopped; everything is released: no limit is in force")
+	s.want("status", 3, "not running; everything is released")
+	s.want("start", 0, "running")
+	s.want("reload", 0, "")
+	first = s.pid()
+
 	// Stopped, restarted: every limit stays.
 	s.want("try-restart", 0, "running")
 	if s.pid() == first {
 		t.Error("the same process after a restart")
 	}
-	s.want("stop", 0, "stopped")
+	s.want("stop", 0, "stopped; every limit stays in force")
 	if got := s.quota(); got != "200000" {
 		t.Errorf("quota %s after a stop", got)
 	}
