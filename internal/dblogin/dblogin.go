@@ -115,21 +115,25 @@ func (l *Login) place(u *url.URL) (err error) {
 		l.postgres, err = pgx.ParseConfig(u.String())
 		return err
 	case Redis:
-		if l.Socket != "" && l.Scheme != "unix" {
-			u = &url.URL{Scheme: "unix", User: u.User, Path: l.Socket}
-			if l.Database != "" {
-				query.Set("db", l.Database)
-			}
-		}
-		with := *u
-		with.RawQuery = query.Encode()
-		l.redis, err = redis.ParseURL(with.String())
+		l.redis, err = redis.ParseURL(l.redisURL(*u, query))
 		return err
 	}
 	if l.Host == "" && l.Socket == "" {
 		return errors.New("mysql: name a host, or a socket: mysql://USER@localhost/?socket=/run/mysqld/mysqld.sock")
 	}
 	return nil
+}
+
+// redisURL is the DSN as the driver reads it, which knows no option for a socket.
+func (l *Login) redisURL(u url.URL, query url.Values) string {
+	if l.Socket != "" && l.Scheme != "unix" {
+		u = url.URL{Scheme: "unix", User: u.User, Path: l.Socket}
+		if l.Database != "" {
+			query.Set("db", l.Database)
+		}
+	}
+	u.RawQuery = query.Encode()
+	return u.String()
 }
 
 // Place is where the server listens, as net.Dial wants it.

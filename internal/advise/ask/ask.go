@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
 
@@ -23,8 +24,12 @@ type Answer struct {
 	Values   map[string]string // settings by name, as the server writes them
 }
 
+// ErrNoAnswer says that a server did not answer in time.
+var ErrNoAnswer = errors.New("no answer in time")
+
 // Settings logs in to a server and asks for settings by their names, which are plain words of the program's own. A name
-// that the server does not know is not in the answer. No error shows the password.
+// that the server does not know is not in the answer. Without an answer until ctx ends the error is ErrNoAnswer. No
+// error shows the password.
 func Settings(ctx context.Context, l *dblogin.Login, names []string) (*Answer, error) {
 	a := &Answer{Values: map[string]string{}}
 	_, a.Place = l.Place()
@@ -36,6 +41,10 @@ func Settings(ctx context.Context, l *dblogin.Login, names []string) (*Answer, e
 		ask = askPostgres
 	}
 	if err := ask(ctx, l, names, a); err != nil {
+		var late net.Error
+		if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &late) && late.Timeout() {
+			return nil, ErrNoAnswer
+		}
 		text := strings.Join(strings.Fields(err.Error()), " ")
 		return nil, errors.New(dblogin.Hide(text, l.Password))
 	}

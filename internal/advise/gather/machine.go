@@ -28,34 +28,13 @@ func dmi(h *host.Host, name string) string {
 // virtualFacts say on what the kernel runs, and whose cloud that is.
 func virtualFacts(h *host.Host, values fact.Values) {
 	vendor, product := dmi(h, "sys_vendor"), dmi(h, "product_name")
-	const from = "/sys/class/dmi/id, /proc/cpuinfo"
-	cloud := ""
-	switch tag := dmi(h, "chassis_asset_tag"); {
-	case vendor == "Amazon EC2", strings.Contains(dmi(h, "bios_version"), "amazon"):
-		cloud = "aws"
-	case product == "Google Compute Engine":
-		cloud = "gcp"
-	case tag == "7783-7084-3265-9085-8269-3286-77":
-		cloud = "azure"
-	case tag == "OracleCloud.com":
-		cloud = "oracle"
-	case vendor == "Alibaba Cloud":
-		cloud = "alibaba"
-	case strings.HasPrefix(product, "OpenStack"):
-		cloud = "openstack"
-	case vendor == "DigitalOcean", vendor == "Hetzner":
-		cloud = strings.ToLower(vendor)
-	}
+	cloud := cloudOf(h, vendor, product)
 	values["host.cloud"] = fact.Known(cloud, "/sys/class/dmi/id")
 	cpu, err := h.Root.ReadText("/proc/cpuinfo")
-	guest := false
-	for line := range strings.Lines(cpu) {
-		if name, flags, _ := strings.Cut(line, ":"); strings.TrimSpace(name) == "flags" {
-			guest = slices.Contains(strings.Fields(flags), "hypervisor")
-			break
-		}
+	if err != nil && vendor == "" {
+		values["host.virtual"] = because(err)
+		return
 	}
-	below := h.Root.Exists("/sys/hypervisor/type")
 	kind := ""
 	switch {
 	case strings.HasSuffix(product, ".metal"):
@@ -67,15 +46,42 @@ func virtualFacts(h *host.Host, values fact.Values) {
 		kind = "hyperv"
 	case vendor == "innotek GmbH":
 		kind = "virtualbox"
-	case vendor == "Xen", below:
+	case vendor == "Xen", h.Root.Exists("/sys/hypervisor/type"):
 		kind = "xen"
-	case guest:
+	case isGuest(cpu):
 		kind = "other"
 	}
-	values["host.virtual"] = fact.Known(kind, from)
-	if err != nil && vendor == "" {
-		values["host.virtual"] = because(err)
+	values["host.virtual"] = fact.Known(kind, "/sys/class/dmi/id, /proc/cpuinfo")
+}
+
+func cloudOf(h *host.Host, vendor, product string) string {
+	switch tag := dmi(h, "chassis_asset_tag"); {
+	case vendor == "Amazon EC2", strings.Contains(dmi(h, "bios_version"), "amazon"):
+		return "aws"
+	case product == "Google Compute Engine":
+		return "gcp"
+	case tag == "7783-7084-3265-9085-8269-3286-77":
+		return "azure"
+	case tag == "OracleCloud.com":
+		return "oracle"
+	case vendor == "Alibaba Cloud":
+		return "alibaba"
+	case strings.HasPrefix(product, "OpenStack"):
+		return "openstack"
+	case vendor == "DigitalOcean", vendor == "Hetzner":
+		return strings.ToLower(vendor)
 	}
+	return ""
+}
+
+// isGuest says whether the CPU tells its kernel that there is another one below it.
+func isGuest(cpuinfo string) bool {
+	for line := range strings.Lines(cpuinfo) {
+		if name, flags, _ := strings.Cut(line, ":"); strings.TrimSpace(name) == "flags" {
+			return slices.Contains(strings.Fields(flags), "hypervisor")
+		}
+	}
+	return false
 }
 
 // nodeFacts are those of the NUMA nodes.

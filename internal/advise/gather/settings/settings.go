@@ -55,7 +55,7 @@ func Of(ctx context.Context, h *host.Host, inst engine.Instance, p *procfs.Proce
 		if err == nil {
 			return Settings{answered(a), a.Version}, nil
 		}
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		if errors.Is(err, ask.ErrNoAnswer) {
 			err = fmt.Errorf("no answer within %s", AskTime)
 		}
 		trouble = fmt.Errorf("%s was not asked for its settings: %w", inst.Name(), err)
@@ -93,15 +93,19 @@ func isIt(h *host.Host, inst engine.Instance, a *ask.Answer) error {
 		}
 	case a.PID != 0 && inst.Engine == engine.Redis && a.PID != inst.Main.PID:
 		return other("process", strconv.Itoa(a.PID))
-	case a.PID != 0 && inst.Engine == engine.PostgreSQL:
-		// Its own process of the session is a child of the postmaster.
-		stat, err := h.Root.ReadText(path.Join("/proc", strconv.Itoa(a.PID), "stat"))
-		_, rest, _ := strings.Cut(stat, ") ")
-		if fields := strings.Fields(rest); err == nil && (len(fields) < 2 || fields[1] != strconv.Itoa(inst.Main.PID)) {
-			return other("process", strconv.Itoa(a.PID))
-		}
+	case a.PID != 0 && inst.Engine == engine.PostgreSQL && !isChild(h, a.PID, inst.Main.PID):
+		return other("process", strconv.Itoa(a.PID))
 	}
 	return nil
+}
+
+// isChild says whether a process is a child of another one: that of a session of PostgreSQL is one of the postmaster.
+// One that is not there is on another host.
+func isChild(h *host.Host, pid, parent int) bool {
+	stat, err := h.Root.ReadText(path.Join("/proc", strconv.Itoa(pid), "stat"))
+	_, rest, _ := strings.Cut(stat, ") ")
+	fields := strings.Fields(rest)
+	return err == nil && len(fields) > 1 && fields[1] == strconv.Itoa(parent)
 }
 
 // samePlace says whether two paths may be one directory.

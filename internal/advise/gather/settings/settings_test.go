@@ -1,10 +1,49 @@
 package settings
 
 import (
+	"strings"
 	"testing"
 
+	"bulkhead/internal/advise/ask"
 	"bulkhead/internal/engine"
+	"bulkhead/internal/host"
+	"bulkhead/internal/linux/linuxtest"
+	"bulkhead/internal/linux/procfs"
 )
+
+// A DSN may lead to another server than the instance: what that one tells is not taken.
+func TestAnotherServer(t *testing.T) {
+	h := host.New(linuxtest.Unpack(t, "-- proc/sys/kernel/hostname --\ndb1\n-- proc/950/stat --\n"+
+		"950 (postgres: a b) S 900 1 1 0\n-- proc/951/stat --\n951 (postgres) S 901 1 1 0\n-- srv/my/x --\n"+
+		"-- srv/other/x --\n-- srv/link --\nsymlink: my\n"))
+	my := engine.Instance{Engine: engine.MySQL, Port: 3306, Ports: []int{3306, 33062}, DataDir: "/srv/link"}
+	pg := engine.Instance{Engine: engine.PostgreSQL, Port: 5432, Main: procfs.ID{PID: 900}}
+	red := engine.Instance{Engine: engine.Redis, Port: 6379, Main: procfs.ID{PID: 700}}
+	contained := my
+	contained.Container = true
+	for name, c := range map[string]struct {
+		inst engine.Instance
+		a    ask.Answer
+		want string
+	}{
+		"itself":                {my, ask.Answer{Port: 3306, DataDir: "/srv/my/", Hostname: "db1"}, ""},
+		"its other port":        {my, ask.Answer{Port: 33062}, ""},
+		"another port":          {my, ask.Answer{Port: 3307}, "its port is 3307"},
+		"another directory":     {my, ask.Answer{Port: 3306, DataDir: "/srv/other"}, "its data directory is"},
+		"another host":          {my, ask.Answer{Port: 3306, DataDir: "/srv/my", Hostname: "db2"}, "its host is db2"},
+		"in a container":        {contained, ask.Answer{Port: 3306, DataDir: "/data", Hostname: "0a1b"}, ""},
+		"a session of it":       {pg, ask.Answer{Port: 5432, PID: 950}, ""},
+		"of another postmaster": {pg, ask.Answer{Port: 5432, PID: 951}, "its process is 951"},
+		"of another machine":    {pg, ask.Answer{Port: 5432, PID: 4000}, "its process is 4000"},
+		"Redis":                 {red, ask.Answer{Port: 6379, PID: 700}, ""},
+		"another Redis":         {red, ask.Answer{Port: 6379, PID: 701}, "its process is 701"},
+	} {
+		err := isIt(h, c.inst, &c.a)
+		if (c.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
 
 func TestSettingForms(t *testing.T) {
 	for _, c := range []struct {
