@@ -65,6 +65,10 @@ func before(c *transaction.Controller, s *state.Documents, entries []journal.Ent
 	if len(s.Overrides) > 0 {
 		hint = "`bulkhead unset GROUP:KEY` takes back what `set` laid over it"
 	}
+	if like := s.Applied.Like; like > 0 {
+		return 0, api.Errorf(api.CodeUsage, hint, "there is no revision before %d, which revision %d repeats", like,
+			s.Applied.Revision)
+	}
 	return 0, api.Errorf(api.CodeUsage, hint, "there is no revision before %d", s.Applied.Revision)
 }
 

@@ -199,7 +199,7 @@ func (v *visitor) steps() {
 			}
 			v.types(0, line+" "+v.mysql, "limit: 1.50 cores", "cpu.limit 1.5 cores 1.5 cores ok")
 			v.types(0, "bulkhead verify", " 0 not enforced")
-			v.types(124, "timeout 3 bulkhead status --watch --every 1s", "CPU MEMORY")
+			v.types(124, "timeout 2 bulkhead status --watch --every 1s", "CPU MEMORY")
 			if !strings.Contains(v.screen.String(), "\x1b[H\x1b[2J") {
 				v.t.Error("--watch does not begin the screen anew")
 			}
@@ -395,7 +395,7 @@ func (v *visitor) live() {
 	v.types(0, "bulkhead move --back "+pid, "1 process")
 	v.soon(0, "bulkhead history | grep -q 'end .*capped:tasks=50'")
 	v.types(0, "bulkhead history", `1 \d{4}-\d\d-\d\d \d\d:\d\d:\d\d apply 1 root done \d+ first policy`,
-		`set reports:cpu.limit=1 2 root done 1 --for 2h`, "end capped:tasks=50", "by root.*: a try")
+		`reports:cpu.limit=1 `, "--for 2h", "end capped:tasks=50", "by root.*: a try")
 	v.types(0, "bulkhead history --long", "cpu.cfs_quota_us|cpu.max", "pid ")
 	v.types(0, "bulkhead unset reports:cpu.limit", "1 value written")
 	v.types(0, "bulkhead set reports:cpu.limit=1 --confirm-within 1h", "on trial")
@@ -451,7 +451,8 @@ func (v *visitor) applyKilled() {
 	v.types(0, "/etc/init.d/bulkhead start", "running")
 	v.types(0, "bulkhead status --check", "^ok: revision 2")
 	v.types(0, "bulkhead apply", "revision [34]")
-	v.types(0, "bulkhead rollback --to 2", "repeats revision 2")
+	v.types(0, "bulkhead rollback --to 1", "repeats revision 1")
+	v.types(2, "bulkhead rollback", `no revision before 1, which revision \d repeats`)
 }
 
 // release is the emergency exit: with the agent dead and the policy broken.

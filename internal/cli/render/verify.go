@@ -24,7 +24,9 @@ func Verified(out io.Writer, all []verify.Reading) {
 		Printf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", groupName(v.Group, v.Key), limitName(v.Limit),
 			asked(v.Limit), dash(v.InForce), dash(v.File), verdict(v.Limit))
 	}
-	w.flush()
+	if len(all) > 0 {
+		w.flush()
+	}
 	for _, v := range all {
 		if v.Reason != "" {
 			Printf(out, "%s %s: %s\n", groupName(v.Group, v.Key), limitName(v.Limit), v.Reason)
