@@ -27,7 +27,10 @@ func tune(ctx context.Context, c *transaction.Controller, r api.Request, reply *
 		if err := tunable.Check(t.Name, t.Value); err != nil {
 			return api.Errorf(api.CodeUsage, "", "%s: %w", t.Rule, err)
 		}
-		all = slices.DeleteFunc(all, func(o state.Tuned) bool { return o.Name == t.Name })
+		t.Name = tunable.Canonical(t.Name)
+		all = slices.DeleteFunc(all, func(o state.Tuned) bool {
+			return o.Name == t.Name || o.Name == tunable.Twin(t.Name)
+		})
 		t.At, t.By, t.Reason = c.Now(), r.By, r.Reason
 		all = append(all, t)
 	}

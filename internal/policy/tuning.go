@@ -1,6 +1,10 @@
 package policy
 
-import "slices"
+import (
+	"slices"
+
+	"bulkhead/internal/linux/tunable"
+)
 
 // Tuning is a setting of the kernel that the whole host is to have.
 type Tuning struct {
@@ -19,11 +23,13 @@ func (v TuningValue) String() string { return string(v) }
 // TuningKey is the key by which plans and conflicts name it.
 func (t Tuning) TuningKey() Key { return Key("host.tune." + t.Name) }
 
-// Tuned are the settings of the host with more beside them: where both have one, that of the policy counts.
+// Tuned are the settings of the host with more beside them: where both have one, or one that excludes it, that of the
+// policy counts.
 func (h HostPart) Tuned(more []Tuning) []Tuning {
 	all := slices.Clone(h.Tune)
 	for _, t := range more {
-		if !slices.ContainsFunc(all, func(o Tuning) bool { return o.Name == t.Name }) {
+		same := func(o Tuning) bool { return o.Name == t.Name || o.Name == tunable.Twin(t.Name) }
+		if !slices.ContainsFunc(all, same) {
 			all = append(all, t)
 		}
 	}

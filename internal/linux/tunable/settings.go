@@ -58,8 +58,11 @@ func sysctlPath(name string) (string, error) {
 	return file, nil
 }
 
+// attributeName is a path below /sys without what tmpfiles.d(5) takes for a pattern or a specifier.
+var attributeName = regexp.MustCompile(`^/sys(/[A-Za-z0-9_.:@,+-]+)+$`)
+
 func attributePath(addr string) (string, error) {
-	if !strings.HasPrefix(addr, "/sys/") || path.Clean(addr) != addr {
+	if !attributeName.MatchString(addr) || path.Clean(addr) != addr {
 		return "", fmt.Errorf("%q is not a path below /sys", addr)
 	}
 	return addr, nil
@@ -72,6 +75,9 @@ var twins = map[string]string{
 	"vm.dirty_background_bytes": "vm.dirty_background_ratio", "vm.dirty_background_ratio": "vm.dirty_background_bytes",
 	"vm.overcommit_kbytes": "vm.overcommit_ratio", "vm.overcommit_ratio": "vm.overcommit_kbytes",
 }
+
+// Twin is the sysctl that the kernel sets to 0 when this one is written; "" for most.
+func Twin(name string) string { return twins[name] }
 
 // Read gives the text of the file without the last newline, and of a choice ("always [madvise] never") the word that is
 // chosen. A sysctl that does not count because its twin does has that as value: "vm.dirty_ratio=20" is what

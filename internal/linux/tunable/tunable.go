@@ -42,7 +42,7 @@ func Check(name, value string) error {
 	switch {
 	case strings.TrimSpace(value) != value || value == "":
 		return fmt.Errorf("%s has no value", name)
-	case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }):
+	case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' || r == '\\' }):
 		return fmt.Errorf("%s: the value %q has characters that no setting of the kernel has", name, value)
 	}
 	return nil
@@ -52,6 +52,22 @@ func Check(name, value string) error {
 var ShortNames = map[string]string{
 	"thp":        "/sys/kernel/mm/transparent_hugepage/enabled",
 	"thp_defrag": "/sys/kernel/mm/transparent_hugepage/defrag",
+}
+
+// Canonical is the one name of a setting that has several: of short names the path, and dots in a sysctl's name where
+// it can have them. What is no name stays as it is.
+func Canonical(name string) string {
+	if path, short := ShortNames[name]; short {
+		return path
+	}
+	file, err := sysctlPath(name)
+	switch {
+	case strings.HasPrefix(name, "/") || err != nil:
+		return name
+	case strings.Contains(file, "."):
+		return strings.TrimPrefix(file, "/proc/sys/")
+	}
+	return strings.ReplaceAll(strings.TrimPrefix(file, "/proc/sys/"), "/", ".")
 }
 
 // Target is that of a setting by its name.

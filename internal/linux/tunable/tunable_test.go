@@ -61,12 +61,35 @@ func TestNames(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"", "swappiness", "../secret", "vm/../../secret", "vm..x", "/proc/secret",
-		"/sys/../proc", "vm.swappiness=1", "vm.x\ny.z"} {
+		"/sys/../proc", "/sys/a b", "/sys/*/x", "/sys/%m", "/sys/a//b", "/sys", "vm.swappiness=1", "vm.x\ny.z"} {
 		if err := tunable.Check(name, "1"); err == nil {
 			t.Errorf("%q is taken", name)
 		}
 		if got, err := a.Read(t.Context(), name); err == nil {
 			t.Errorf("%q is read as %q", name, got)
+		}
+	}
+}
+
+// A value is one line that neither sysctl.d(5) nor tmpfiles.d(5) reads as something else.
+func TestValues(t *testing.T) {
+	for value, fine := range map[string]bool{"1": true, "4096 131072 4194304": true, "50%": true, "": false,
+		" 1": false, "1\nvm.x=2": false, `\x41`: false, "é": false} {
+		if err := tunable.Check("vm.swappiness", value); (err == nil) != fine {
+			t.Errorf("%q: %v", value, err)
+		}
+	}
+}
+
+// A setting has one name, whatever it was called.
+func TestCanonical(t *testing.T) {
+	for name, want := range map[string]string{
+		"vm.swappiness": "vm.swappiness", "vm/swappiness": "vm.swappiness", "thp": thp, thp: thp,
+		"net/ipv4/conf/eth0.1/rp_filter": "net/ipv4/conf/eth0.1/rp_filter",
+		"net.ipv4.conf.eth0/1.rp_filter": "net/ipv4/conf/eth0.1/rp_filter", "no name": "no name",
+	} {
+		if got := tunable.Canonical(name); got != want {
+			t.Errorf("%q is %q, want %q", name, got, want)
 		}
 	}
 }

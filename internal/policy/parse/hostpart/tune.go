@@ -26,9 +26,17 @@ func tuneField() yamlform.FormKey[policy.HostPart] {
 				}
 			}
 			slices.SortStableFunc(h.Tune, func(a, b policy.Tuning) int { return cmp.Compare(a.Name, b.Name) })
-			for i := 1; i < len(h.Tune); i++ {
-				if h.Tune[i].Name == h.Tune[i-1].Name {
-					v.FailAt(h.Tune[i].Pos, "keep one of them", "host.tune: %s is here twice", h.Tune[i].Name)
+			for i, t := range h.Tune {
+				for _, other := range h.Tune[:i] {
+					switch other.Name {
+					case t.Name:
+						v.FailAt(t.Pos, "keep one of them", "host.tune: %s is here twice", t.Name)
+						v.Also(other.Pos)
+					case tunable.Twin(t.Name):
+						v.FailAt(t.Pos, "keep one of them: the kernel sets the other to 0",
+							"host.tune: %s and %s exclude each other", other.Name, t.Name)
+						v.Also(other.Pos)
+					}
 				}
 			}
 		},
@@ -41,7 +49,7 @@ func readTuning(e yamlform.Entry) (t policy.Tuning, ok bool) {
 	if !ok {
 		return t, false
 	}
-	t = policy.Tuning{Name: cmp.Or(tunable.ShortNames[e.Name], e.Name), Value: text, Pos: e.Key.Pos()}
+	t = policy.Tuning{Name: tunable.Canonical(e.Name), Value: text, Pos: e.Key.Pos()}
 	if err := tunable.Check(t.Name, t.Value); err != nil {
 		e.Item.Fail("vm.swappiness: 1, thp: madvise, /sys/kernel/mm/ksm/run: 0", "host.tune: %s", err)
 		return t, false
