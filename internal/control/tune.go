@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -80,7 +81,11 @@ func settle(ctx context.Context, c *transaction.Controller, r api.Request, reply
 		docs[journal.VersionName(revision)] = sources
 	}
 	if s.Released[""] {
-		return api.Errorf(api.CodeFailed, "`bulkhead apply` governs it again", "this host was released")
+		if !slices.Equal(sources, noGroups) { // whoever tunes a host without groups ends its release
+			return api.Errorf(api.CodeFailed, "`bulkhead apply` governs it again", "this host was released")
+		}
+		s.Released = map[string]bool{}
+		docs[state.DocReleased] = s.Released
 	}
 	l := transaction.OptionsOver(s, sources)
 	l.Tuned, l.Shares, l.Lenient = all, true, true
@@ -89,9 +94,24 @@ func settle(ctx context.Context, c *transaction.Controller, r api.Request, reply
 		return err
 	}
 	reply.Problems = v.Problems
+	defer func() { reply.Notes = append(reply.Notes, byPolicy(r.Tune, v.Tune)...) }() // run begins them anew
 	run := func() error { return c.RunOthers(ctx, v, r, reply.Revision, reply, nil) }
 	if r.DryRun {
 		return run()
 	}
 	return confirm.Commit(ctx, c, v, r, reply, s, docs, run)
+}
+
+// byPolicy notes which settings do not come into force because the policy names them, or one that excludes them.
+func byPolicy(asked []state.Tuned, counts []policy.Tuning) (notes []string) {
+	for _, t := range asked {
+		name := tunable.Canonical(t.Name)
+		for _, c := range counts {
+			if c.From == "" && (c.Name == name && c.Value != t.Value || c.Name == tunable.Twin(name)) {
+				notes = append(notes, fmt.Sprintf("%s: host.tune of the policy says %s = %s, which counts", t.Rule,
+					c.Name, c.Value))
+			}
+		}
+	}
+	return notes
 }

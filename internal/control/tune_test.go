@@ -147,6 +147,30 @@ func TestTuneByPolicy(t *testing.T) {
 	}
 }
 
+// A release works with the applied policy lost, and a host without groups can be tuned again after it; a setting that
+// the policy has is said to count.
+func TestTuneAfterARelease(t *testing.T) {
+	m := tunedMachine(t)
+	m.tune(lowSwap, madvise)
+	m.must(os.Remove(filepath.Join(m.Store.Dir(), "applied.json")))
+	m.release()
+	m.tunedAs("released without the applied policy", untunedHost)
+	m.tune(lowSwap)
+	m.release()
+	m.tune(lowSwap)
+	m.tunedAs("tuned again", "1; always; vm.swappiness = 1")
+	m.apply("host: {tune: {vm.swappiness: 10}}\n")
+	reply := m.tune(lowSwap)
+	if text := strings.Join(reply.Notes, "\n"); !strings.Contains(text,
+		"the policy says vm.swappiness = 10, which counts") {
+		t.Errorf("it says %q", text)
+	}
+	m.release()
+	if _, err := m.do(api.Request{Verb: "tune apply", Tune: []state.Tuned{lowSwap}}); err == nil {
+		t.Error("a released host with a policy is tuned")
+	}
+}
+
 // The agent puts right what somebody else changed, and says so; an edited file is kept aside.
 func TestTuneIsKept(t *testing.T) {
 	m := tunedMachine(t)

@@ -96,6 +96,8 @@ func (l *Login) place(u *url.URL) (err error) {
 	for _, key := range slices.Sorted(maps.Keys(query)) {
 		value := query.Get(key)
 		switch {
+		case strings.Contains(strings.ToLower(key), "password"):
+			return fmt.Errorf("it has the option %s: write the password behind the user, as in USER:PASSWORD@HOST", key)
 		case key == "socket" && l.Engine != PostgreSQL:
 			l.Host, l.Socket = "", value
 			query.Del(key)

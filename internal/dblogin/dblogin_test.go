@@ -49,6 +49,8 @@ func TestParseRefuses(t *testing.T) {
 		"mysql://u:geheim%0a@h/":             "line break",
 		"redis://u:geheim@h/nine":            "nine",
 		"postgres://u:geheim@h/?sslmode=odd": "sslmode",
+		"postgres://u@h/?password=geheim":    "option password",
+		"mysql://u@h/?sslPassword=geheim":    "option sslPassword",
 	} {
 		if l, err := Parse(dsn); err == nil || !strings.Contains(err.Error(), want) ||
 			strings.Contains(err.Error(), "geheim") {

@@ -42,6 +42,19 @@ func TestOriginalsThatOutliveABoot(t *testing.T) {
 	}
 	s = locked(t, dir, Options{})
 	check("by the history", s)
+	for range 8 {
+		recordedTxn(t, s, "apply", mkdir(cpu("/e")))
+		recordedTxn(t, s, "apply", rmdir(cpu("/e")))
+	}
+	if _, err := s.Retain(Retention{Entries: 2}); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	if err := os.Remove(filepath.Join(dir, logName)); err != nil {
+		t.Fatal(err)
+	}
+	s = locked(t, dir, Options{})
+	check("by a history that was shortened", s)
 	recordedTxn(t, s, "tune rollback", set("vm.swappiness", "1", "60"))
 	if all := s.InBoot(boot).Lasting(); len(all) > 0 {
 		t.Errorf("given back: %+v", all)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/journal/statedir"
 )
 
@@ -56,6 +57,7 @@ func recall(history *statedir.Log, st *state, seen counters, damaged bool) error
 	st.lost[boot] = true
 	h := newState().own(boot)
 	var told, lasting []Change
+	tuned := map[change.Target]bool{}
 	d, err := history.Read(func(payload []byte) error {
 		e, err := decodeEntry(payload)
 		if err != nil {
@@ -67,6 +69,7 @@ func recall(history *statedir.Log, st *state, seen counters, damaged bool) error
 		for _, c := range e.Changes {
 			if c.outlivesBoot() {
 				lasting = original(lasting, c)
+				tuned[c.Target] = true
 			}
 		}
 		if e.Boot == boot {
@@ -81,7 +84,8 @@ func recall(history *statedir.Log, st *state, seen counters, damaged bool) error
 	b := st.own(boot)
 	if d.Sound() { // else the log may know better
 		b.forget(told)
-		st.lasting = lasting
+		st.lasting = append(lasting, slices.DeleteFunc(slices.Clone(st.lasting),
+			func(c Change) bool { return tuned[c.Target] })...)
 	}
 	b.complete(h)
 	return nil
@@ -178,7 +182,7 @@ func (b *bootState) empty() bool {
 // warnLost says that records are missing, as long as there is something left to give back.
 func warnLost(s *Store, st *state) {
 	for boot, lost := range st.lost {
-		if lost && (st.pending != nil || !st.boot(boot).empty()) {
+		if lost && (st.pending != nil || !st.boot(boot).empty() || len(st.lasting) > 0) {
 			s.warnings.add(s.log.Path +
 				": lacks records, which were damaged or removed; what the history tells is used in " +
 				"their place, until `bulkhead release --all` or a reboot")

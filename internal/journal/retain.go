@@ -40,6 +40,7 @@ func (s *Store) Retain(r Retention) (dropped int, err error) {
 		old := r.Entries > 0 && len(all)-i > r.Entries || r.Age > 0 && s.o.Now().Sub(all[i].Time) > r.Age
 		keep[i] = !old || i == len(all)-1
 	}
+	lastingTellers(all, keep)
 	tellers(all, s.state.newest(s.history.seen), keep)
 	var data []byte
 	for i, kept := range keep {
@@ -108,6 +109,33 @@ func tellers(all []Entry, boot string, keep []bool) {
 			need(i)
 			need(last[p])
 		}
+	}
+}
+
+// lastingTellers are those of what outlives a boot, over all boots: of each place the entry with its original, and the
+// last one.
+func lastingTellers(all []Entry, keep []bool) {
+	var lasting []Change
+	first, last := map[change.Target]int{}, map[change.Target]int{}
+	for i, e := range all {
+		if e.Txn == 0 || e.Outcome == Undone {
+			continue
+		}
+		for _, c := range e.Changes {
+			if !c.outlivesBoot() {
+				continue
+			}
+			if _, has := first[c.Target]; !has {
+				first[c.Target] = i
+			}
+			lasting, last[c.Target] = original(lasting, c), i
+			if !slices.ContainsFunc(lasting, func(o Change) bool { return o.Target == c.Target }) {
+				delete(first, c.Target)
+			}
+		}
+	}
+	for target, i := range first {
+		keep[i], keep[last[target]] = true, true
 	}
 }
 

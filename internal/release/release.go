@@ -244,7 +244,7 @@ func View(ctx context.Context, c *transaction.Controller, f *host.Facts, s *stat
 	v := &transaction.View{Snapshot: there, Released: s.Released, Releasing: true}
 	ours, theirs := tops(v)
 	switch {
-	case len(ours)+len(theirs) == 0 && !recorded:
+	case len(ours)+len(theirs) == 0 && !recorded && len(v.Observed.Originals.Tuned) == 0:
 		return nil, nil //nolint:nilnil // nothing to release is no error
 	case len(theirs) > 0 && r.Force:
 		v.Snapshot = there.Owned()

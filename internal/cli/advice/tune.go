@@ -260,7 +260,7 @@ func printTuned(out io.Writer, all []api.Tuning) {
 	}
 	for _, t := range all {
 		render.Printf(out, "%s = %s\n", t.Name, t.Wanted)
-		if t.Holds != t.Wanted {
+		if !tunable.Same(tunable.Target(t.Name), t.Wanted, t.Holds) {
 			render.Printf(out, "  DIFFERS  it is %s\n", cmp.Or(t.Holds, "not in this kernel"))
 		}
 		render.Printf(out, "  by       %s\n", t.From)

@@ -65,6 +65,9 @@ func attributePath(addr string) (string, error) {
 	if !attributeName.MatchString(addr) || path.Clean(addr) != addr {
 		return "", fmt.Errorf("%q is not a path below /sys", addr)
 	}
+	if strings.HasPrefix(addr, "/sys/fs/cgroup/") {
+		return "", fmt.Errorf("%q is a file of a group: a policy's groups have the limits", addr)
+	}
 	return addr, nil
 }
 

@@ -70,6 +70,14 @@ func Canonical(name string) string {
 	return strings.ReplaceAll(strings.TrimPrefix(file, "/proc/sys/"), "/", ".")
 }
 
+// Same compares values of a target: those of settings by their words, as the kernel puts tabs between them.
+func Same(t change.Target, want, got string) bool {
+	if t.Kind == KindBootFile {
+		return want == got
+	}
+	return Settings{}.Same(t.Addr, want, got)
+}
+
 // Target is that of a setting by its name.
 func Target(name string) change.Target {
 	if strings.HasPrefix(name, "/") {

@@ -61,7 +61,8 @@ func TestNames(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"", "swappiness", "../secret", "vm/../../secret", "vm..x", "/proc/secret",
-		"/sys/../proc", "/sys/a b", "/sys/*/x", "/sys/%m", "/sys/a//b", "/sys", "vm.swappiness=1", "vm.x\ny.z"} {
+		"/sys/../proc", "/sys/a b", "/sys/*/x", "/sys/%m", "/sys/a//b", "/sys",
+		"/sys/fs/cgroup/x/cgroup.procs", "vm.swappiness=1", "vm.x\ny.z"} {
 		if err := tunable.Check(name, "1"); err == nil {
 			t.Errorf("%q is taken", name)
 		}

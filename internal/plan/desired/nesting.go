@@ -131,10 +131,10 @@ func (d *State) setValue(dir cgroup.Dir, v Value, n int64) {
 	d.Values[dir] = append(d.Values[dir], v)
 }
 
-// weighLeaves gives the own processes of a group with children, in their leaf, the weight that the group has outside. A
-// leaf of the kernel's usual weight would count for little beside helpers: a backup of weight 10 got 9 % of what an
-// instance of weight 1000 had, and not 1 %. Where systemd makes the directories the leaf is below a unit that hands no
-// controllers down.
+// weighLeaves gives the own processes of a group with children, in their leaf, the weight that the group has outside,
+// where that is more than the kernel's usual one. A leaf of the usual weight would count for little beside helpers: a
+// backup of weight 10 got 9 % of what an instance of weight 1000 had, and not 1 %. Where systemd makes the directories
+// the leaf is below a unit that hands no controllers down.
 func (d *State) weighLeaves(hierarchy string) {
 	for _, n := range d.Forest.Nodes {
 		own, leaf := d.Layout.Own(n.Path)[hierarchy], d.Layout.Member(n.Path)[hierarchy]
@@ -143,7 +143,8 @@ func (d *State) weighLeaves(hierarchy string) {
 			continue
 		}
 		for _, v := range d.Values[own] {
-			if v.File == "cpu.shares" || v.File == "cpu.weight" {
+			usual := map[string]int{"cpu.shares": 1024, "cpu.weight": 100}[v.File]
+			if n, err := strconv.Atoi(v.Text); usual > 0 && err == nil && n > usual {
 				v.Setting.Raw = "as the group, for its own processes"
 				d.Values[leaf] = append(d.Values[leaf], v)
 			}

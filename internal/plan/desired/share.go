@@ -29,7 +29,7 @@ const (
 //
 // At the top, outermost groups (or our root group) compete with the host's other groups and, each as one of weight 1024
 // (100 on v2), with what runs directly in the hierarchy's root; with nothing beside them one such competitor is
-// assumed. The own processes of an inner group are one sibling of weight 1024 beside its children. A group with
+// assumed. The own processes of an inner group are one sibling beside its children. A group with
 // cpu.idle counts 3 where the default is 1024, whatever its weight.
 //
 // No group gets more than its cap: its own cpu.limit or the nearest above it, or its number of CPUs. What

@@ -20,9 +20,17 @@ func Tune(in *plan.Input, out *plan.Plan) {
 		return
 	}
 	wanted := tuneWanted(in, out)
+	before := len(out.Steps)
+	GiveTuningBack(in, out, wanted, "nobody asks for it any more")
+	back := out.Steps[before:]
 	for _, w := range wanted {
 		now, known := in.Observed.Held(w.Target)
-		if now == w.Value || !known || in.Leave[w.Target] != "" {
+		for _, s := range back { // what excluded it is given back first, and then it is as it was
+			if value, is := strings.CutPrefix(s.New, w.Addr+"="); is && tunable.Twin(s.Addr) == w.Addr {
+				now = value
+			}
+		}
+		if tunable.Same(w.Target, w.Value, now) || !known || in.Leave[w.Target] != "" {
 			continue
 		}
 		step := plan.Step{Change: change.Of(w.Target, now, w.Value), Reason: plan.Reason(w.Setting),
@@ -33,7 +41,6 @@ func Tune(in *plan.Input, out *plan.Plan) {
 		out.Steps = append(out.Steps, step)
 	}
 	out.Want = append(out.Want, wanted...)
-	GiveTuningBack(in, out, wanted, "nobody asks for it any more")
 }
 
 // tuneWanted is what targets are to hold: settings in order of name, then boot files.
@@ -70,7 +77,7 @@ func GiveTuningBack(in *plan.Input, out *plan.Plan, wanted []plan.Wanted, why st
 	for _, target := range slices.SortedFunc(maps.Keys(before), byAddr) {
 		now, known := in.Observed.Held(target)
 		if slices.ContainsFunc(wanted, func(w plan.Wanted) bool { return w.Target == target }) || !known ||
-			now == before[target] {
+			tunable.Same(target, before[target], now) {
 			continue
 		}
 		out.Steps = append(out.Steps, plan.Step{Change: change.Of(target, now, before[target]), Reason: why})

@@ -1,0 +1,52 @@
+package hostwide
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"bulkhead/internal/change"
+	"bulkhead/internal/linux/tunable"
+	"bulkhead/internal/plan"
+	"bulkhead/internal/policy"
+)
+
+// What excludes a setting is given back before it, so that neither is written over the other; values are compared by
+// their words; a setting that the kernel does not have is not enforced.
+func TestTune(t *testing.T) {
+	bytes, ratio := tunable.Sysctl("vm.dirty_bytes"), tunable.Sysctl("vm.dirty_ratio")
+	file := tunable.BootFile(tunable.KindSysctl)
+	for name, tt := range map[string]struct {
+		tune         []policy.Tuning
+		holds, first map[change.Target]string
+		want         []string
+	}{
+		"one for its twin": {[]policy.Tuning{{Name: "vm.dirty_ratio", Value: "10"}},
+			map[change.Target]string{bytes: "1048576", ratio: "vm.dirty_bytes=1048576",
+				file: "vm.dirty_bytes = 1048576"},
+			map[change.Target]string{bytes: "vm.dirty_ratio=20", file: ""},
+			[]string{"vm.dirty_bytes: 1048576 -> vm.dirty_ratio=20", "vm.dirty_ratio: 20 -> 10",
+				file.Addr + ": vm.dirty_bytes = 1048576 -> vm.dirty_ratio = 10"}},
+		"tabs": {[]policy.Tuning{{Name: "net.ipv4.tcp_rmem", Value: "1 2 3"}},
+			map[change.Target]string{tunable.Sysctl("net.ipv4.tcp_rmem"): "1\t2\t3", file: "net.ipv4.tcp_rmem = 1 2 3"},
+			nil, nil},
+		"given back": {nil, map[change.Target]string{bytes: "1", file: "vm.dirty_bytes = 1"},
+			map[change.Target]string{bytes: "vm.dirty_ratio=20", file: ""},
+			[]string{file.Addr + ": vm.dirty_bytes = 1 -> ", "vm.dirty_bytes: 1 -> vm.dirty_ratio=20"}},
+		"not there": {[]policy.Tuning{{Name: "vm.no_such", Value: "1"}}, nil, nil, nil},
+	} {
+		in, out := &plan.Input{Tune: tt.tune}, &plan.Plan{}
+		in.Observed.Values, in.Observed.Originals.Tuned = tt.holds, tt.first
+		Tune(in, out)
+		var got []string
+		for _, s := range out.Steps {
+			got = append(got, fmt.Sprintf("%s: %s -> %s", s.Addr, s.Old, s.New))
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+		if broken := len(out.Notes) == 1 && out.Notes[0].NotEnforced; broken != (name == "not there") {
+			t.Errorf("%s: notes %+v", name, out.Notes)
+		}
+	}
+}
