@@ -29,8 +29,9 @@ var ErrNoAnswer = errors.New("no answer in time")
 
 // Settings logs in to a server and asks for settings by their names, which are plain words of the program's own. A name
 // that the server does not know is not in the answer. Without an answer until ctx ends the error is ErrNoAnswer. No
-// error shows the password.
-func Settings(ctx context.Context, l *dblogin.Login, names []string) (*Answer, error) {
+// error shows the password. check looks at the answer while the process that gave it still waits: its error is that of
+// Settings.
+func Settings(ctx context.Context, l *dblogin.Login, names []string, check func(*Answer) error) (*Answer, error) {
 	a := &Answer{Values: map[string]string{}}
 	_, a.Place = l.Place()
 	ask := askRedis
@@ -40,7 +41,7 @@ func Settings(ctx context.Context, l *dblogin.Login, names []string) (*Answer, e
 	case dblogin.PostgreSQL:
 		ask = askPostgres
 	}
-	if err := ask(ctx, l, names, a); err != nil {
+	if err := ask(ctx, l, names, a, check); err != nil {
 		var late net.Error
 		if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &late) && late.Timeout() {
 			return nil, ErrNoAnswer
@@ -54,7 +55,8 @@ func Settings(ctx context.Context, l *dblogin.Login, names []string) (*Answer, e
 // quoted are names as a list of SQL.
 func quoted(names []string) string { return "'" + strings.Join(names, "', '") + "'" }
 
-func askMySQL(ctx context.Context, l *dblogin.Login, names []string, a *Answer) (err error) {
+func askMySQL(ctx context.Context, l *dblogin.Login, names []string, a *Answer, check func(*Answer) error) (
+	err error) {
 	db, err := l.OpenMySQL("")
 	if err != nil {
 		return err
@@ -81,11 +83,14 @@ func askMySQL(ctx context.Context, l *dblogin.Login, names []string, a *Answer) 
 		}
 	}
 	a.Version, a.DataDir, a.Hostname = a.Values["version"], a.Values["datadir"], a.Values["hostname"]
-	a.Port, err = strconv.Atoi(a.Values["port"])
-	return err
+	if a.Port, err = strconv.Atoi(a.Values["port"]); err != nil {
+		return err
+	}
+	return check(a)
 }
 
-func askPostgres(ctx context.Context, l *dblogin.Login, names []string, a *Answer) (err error) {
+func askPostgres(ctx context.Context, l *dblogin.Login, names []string, a *Answer, check func(*Answer) error) (
+	err error) {
 	conn, err := l.OpenPostgres(ctx, map[string]string{"application_name": "bulkhead"})
 	if err != nil {
 		return err
@@ -108,11 +113,14 @@ func askPostgres(ctx context.Context, l *dblogin.Login, names []string, a *Answe
 	if a.PID, err = strconv.Atoi(a.Values["backend"]); err != nil {
 		return err
 	}
-	a.Port, err = strconv.Atoi(a.Values["port"])
-	return err
+	if a.Port, err = strconv.Atoi(a.Values["port"]); err != nil {
+		return err
+	}
+	return check(a)
 }
 
-func askRedis(ctx context.Context, l *dblogin.Login, names []string, a *Answer) (err error) {
+func askRedis(ctx context.Context, l *dblogin.Login, names []string, a *Answer, check func(*Answer) error) (
+	err error) {
 	c := l.OpenRedis()
 	defer func() { err = errors.Join(err, c.Close()) }()
 	text, err := c.Info(ctx, "server").Result()
@@ -140,5 +148,5 @@ func askRedis(ctx context.Context, l *dblogin.Login, names []string, a *Answer) 
 			a.Values[key] = value
 		}
 	}
-	return nil
+	return check(a)
 }

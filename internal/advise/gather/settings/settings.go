@@ -47,10 +47,7 @@ func Of(ctx context.Context, h *host.Host, inst engine.Instance, p *procfs.Proce
 		var a *ask.Answer
 		err := fmt.Errorf("the DSN is one of %s", l.Engine)
 		if l.Engine == inst.Engine {
-			a, err = ask.Settings(ctx, l, namesOf(inst))
-		}
-		if err == nil {
-			err = isIt(h, inst, a)
+			a, err = ask.Settings(ctx, l, namesOf(inst), func(a *ask.Answer) error { return isIt(h, inst, a) })
 		}
 		if err == nil {
 			return Settings{answered(a), a.Version}, nil
