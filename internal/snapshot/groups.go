@@ -278,8 +278,8 @@ func (r *Reader) observeScores(v *Snapshot) {
 	boot := v.Facts.BootID
 	v.Observed.Originals = plan.Originals{
 		OOMScoreAdj: r.Store.InBoot(boot).Scores(), Subtree: r.Store.InBoot(boot).Subtree(),
-		Disks:        diskOriginals(r.Store.InBoot(boot).Originals()),
-		Tuned:        tunedBefore(r.Store.InBoot(boot).Lasting()),
+		Disks:        valuesBefore(r.Store.InBoot(boot).Originals(), ofDisk),
+		Tuned:        valuesBefore(r.Store.InBoot(boot).Lasting(), func(change.Target) bool { return true }),
 		FavorDynmods: r.Store.InBoot(boot).Changed(plan.FavorDynmods.Target()),
 	}
 	for id := range v.Observed.Originals.OOMScoreAdj {
@@ -295,24 +295,20 @@ func (r *Reader) observeScores(v *Snapshot) {
 	}
 }
 
-// tunedBefore is what settings of the kernel held before bulkhead first changed them.
-func tunedBefore(all []journal.Change) map[change.Target]string {
+// valuesBefore is what targets held before bulkhead first changed them.
+func valuesBefore(all []journal.Change, of func(change.Target) bool) map[change.Target]string {
 	before := map[change.Target]string{}
 	for _, c := range all {
-		before[c.Target] = c.Old
+		if of(c.Target) {
+			before[c.Target] = c.Old
+		}
 	}
 	return before
 }
 
-// diskOriginals picks what was changed of disks.
-func diskOriginals(all []journal.Change) map[change.Target]string {
-	disks := map[change.Target]string{}
-	for _, c := range all {
-		if f, is := cgroup.NamedFile(c.Target); is && slices.Contains(plan.DiskFiles, f.Name) {
-			disks[c.Target] = c.Old
-		}
-	}
-	return disks
+func ofDisk(t change.Target) bool {
+	f, is := cgroup.NamedFile(t)
+	return is && slices.Contains(plan.DiskFiles, f.Name)
 }
 
 // descendants lists the processes that have one of the given ones above them.
