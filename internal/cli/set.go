@@ -3,9 +3,11 @@ package cli
 import (
 	"time"
 
-	"bulkhead/internal/cli/usage"
-
 	"github.com/spf13/cobra"
+
+	"bulkhead/internal/api"
+	"bulkhead/internal/cli/advice"
+	"bulkhead/internal/cli/usage"
 )
 
 func setCmd(s *session) *cobra.Command {
@@ -51,4 +53,17 @@ func unsetCmd(s *session) *cobra.Command {
 	ch.onTrial(c)
 	c.Flags().StringVar(&on, "on", "", "the `device or path` of an io limit")
 	return c
+}
+
+func tuneCmd(s *session) *cobra.Command {
+	return advice.TuneCommand(advice.Session{
+		Out: s.out, Look: s.look, Open: s.open, Print: s.print, Change: s.change,
+		Flags: func(c *cobra.Command) func(verb string) api.Request {
+			ch := &change{}
+			ch.flags(c)
+			s.form.Flags(c)
+			ch.onTrial(c)
+			return ch.request
+		},
+	})
 }
