@@ -40,7 +40,11 @@ func (a *Agent) loop(ctx context.Context, looked func()) {
 		}
 		a.watchHigh(ctx)
 		if whole && ctx.Err() == nil {
-			a.notifier.looked(transaction.Standing(a.control.Controller), a.trouble(), time.Now())
+			trouble := a.trouble()
+			if trouble == "" && a.locked && !a.notifier.isReady() {
+				trouble = "somebody else is changing the host"
+			}
+			a.notifier.looked(transaction.Standing(a.control.Controller), trouble, time.Now())
 		}
 		if a.locked {
 			t.retry.Reset(lockRetry)

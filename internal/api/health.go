@@ -18,7 +18,21 @@ func (st *Status) InForce() error {
 	return nil
 }
 
-// Healthy is InForce, and an error also where a limit is not in force or nobody places new processes.
+// Placing is an error with the exit code that says why new processes are not put into the groups of the applied policy:
+// no agent runs, or its last look failed. It is nil where there is no group.
+func (st *Status) Placing() error {
+	switch {
+	case len(st.Groups) == 0:
+		return nil
+	case !st.Agent.Running:
+		return Errorf(CodeUnplaced, "start the agent", "no agent is running: new processes are not placed")
+	case st.Agent.Error != "":
+		return Errorf(CodeUnplaced, "", "the agent's last look failed: %s", st.Agent.Error)
+	}
+	return nil
+}
+
+// Healthy is InForce and Placing, and an error also where a limit is not in force.
 func (st *Status) Healthy() error {
 	if err := st.InForce(); err != nil {
 		return err
@@ -31,13 +45,7 @@ func (st *Status) Healthy() error {
 			}
 		}
 	}
-	switch {
-	case !st.Agent.Running:
-		return Errorf(CodeUnplaced, "start the agent", "no agent is running: new processes are not placed")
-	case st.Agent.Error != "":
-		return Errorf(CodeUnplaced, "", "the agent's last look failed: %s", st.Agent.Error)
-	}
-	return nil
+	return st.Placing()
 }
 
 // Only keeps the named groups and those below them, all of them when none is named.

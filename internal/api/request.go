@@ -192,7 +192,7 @@ type Reply struct {
 	Recorded bool      `json:"recorded,omitempty"` // written down, with nothing to change on the host
 	Root     string    `json:"root"`               // name of the root group
 	Skipped  []string  `json:"skipped,omitempty"`  // processes that exited or could not be moved
-	Notes    []string  `json:"notes,omitempty"`    // what could not be done and undoes nothing else
+	Notes    []string  `json:"notes,omitempty"`    // what could not be done and undoes nothing else, or was replaced
 	// Problems of the applied policy on the host as it is now, which kept nothing else from being done.
 	Problems  policy.Problems `json:"problems,omitempty"`
 	Overrides []string        `json:"overrides,omitempty"` // those still in force, for people

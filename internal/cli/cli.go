@@ -115,7 +115,7 @@ func (o *output) report(err error) int {
 			render.Count(len(problems), "problem", "problems"))
 		return int(api.CodeUsage)
 	}
-	if o.json {
+	if o.json && !o.answered {
 		hint := cmp.Or(api.HintOf(err), usage.HintOf(err))
 		_ = o.printJSON(map[string]string{"error": err.Error(), "hint": hint})
 	}

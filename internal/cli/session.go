@@ -27,6 +27,7 @@ import (
 // output is where a verb reads and writes, and in which form it answers.
 type output struct {
 	json           bool
+	answered       bool // with JSON: an error after it is said on stderr alone, so that stdout holds one value
 	in             io.Reader
 	out, err       io.Writer // for people: what others chose is escaped, and long lines are wrapped
 	text           io.Writer // for text whose lines mean something, such as a policy: escaped, never wrapped
@@ -35,6 +36,7 @@ type output struct {
 
 // printJSON writes an answer as JSON.
 func (o *output) printJSON(v any) error {
+	o.answered = true
 	return render.JSON(o.stdout, v)
 }
 

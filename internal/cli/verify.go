@@ -33,7 +33,8 @@ for a few seconds each, in directories beside those of the group that hold the s
 processes keep their budget. --inside puts them into the group itself. --dry-run says what would be done, and does
 nothing.
 
-Exit code 4: a limit is not enforced; 7: everything is released; 8: a change was interrupted.`,
+Exit code 4: a limit is not enforced; 7: everything is released; 8: a change was interrupted; 9: every limit is in
+force, but new processes are not placed, as no agent is running.`,
 		Example: `  bulkhead verify
   bulkhead verify --probe --dry-run mysql3306
   bulkhead verify --probe mysql3306
@@ -61,12 +62,12 @@ Exit code 4: a limit is not enforced; 7: everything is released; 8: a change was
 			if err != nil {
 				return err
 			}
-			st, err := inspect.Status(cmd.Context(), c)
+			st, err := readStatus(cmd.Context(), s)
 			if err != nil {
 				return err
 			}
 			err = answerVerified(&s.output, all)
-			return cmp.Or(st.InForce(), err)
+			return cmp.Or(st.InForce(), err, st.Placing())
 		},
 	}
 	f := c.Flags()

@@ -6,6 +6,7 @@ package control
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -104,6 +105,7 @@ func set(ctx context.Context, c *transaction.Controller, r api.Request, reply *t
 	}
 	now := c.Now()
 	overrides := slices.Clone(s.Overrides)
+	var replaced []string
 	for _, text := range r.Assign {
 		group, setting, err := parse.Assignment(text, r.On)
 		if err != nil {
@@ -127,10 +129,16 @@ func set(ctx context.Context, c *transaction.Controller, r api.Request, reply *t
 		if r.For > 0 {
 			o.Ends = now.Add(r.For)
 		}
-		overrides = slices.DeleteFunc(overrides, o.SameLimit)
+		if i := slices.IndexFunc(overrides, o.SameLimit); i >= 0 {
+			replaced = append(replaced, fmt.Sprintf("%s, set by %s, is replaced", overrides[i].Describe(),
+				overrides[i].By))
+			overrides = slices.Delete(overrides, i, i+1)
+		}
 		overrides = append(overrides, o)
 	}
-	return lay(ctx, c, r, reply, s, overrides, v)
+	err = lay(ctx, c, r, reply, s, overrides, v)
+	reply.Notes = append(reply.Notes, replaced...) // the run begins them anew
+	return err
 }
 
 // unset takes overrides away.

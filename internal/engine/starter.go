@@ -87,7 +87,7 @@ func writeLimits(b *strings.Builder, of []Instance, cores float64, memory int64)
     # memory: {max: %s}         # more than the instance uses now, or apply refuses
     # io: [{%sread: {bandwidth: 200MB/s}}]
     # tasks: 4096
-`, rounded(cores), roundMemory(memory), on)
+`, rounded(max(leastCores, cores)), roundMemory(memory), on)
 }
 
 // starterPath is a path that needs no quotes.
@@ -95,6 +95,9 @@ var starterPath = regexp.MustCompile(`^/[A-Za-z0-9/_.-]+$`)
 
 // rounded is a number of cores that is easy to read, a quarter at least.
 func rounded(cores float64) float64 { return max(0.25, math.Floor(cores*4)/4) }
+
+// leastCores is the lowest limit that is proposed for a database: below it one thread alone is held back.
+const leastCores = 1
 
 // roundMemory is a size that is easy to read.
 func roundMemory(n int64) string {

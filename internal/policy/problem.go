@@ -16,7 +16,8 @@ type Pos struct {
 	Column int    `json:"column"`
 }
 
-// String is "file:line:column", or the file alone when the place inside it is not known.
+// String is "file:line:column", or the file alone when the place inside it is not known. It is empty for a place inside
+// an argument of the command line, which has only a column.
 func (p Pos) String() string {
 	if p.Line == 0 {
 		return p.File
@@ -56,8 +57,8 @@ func (ps Problems) OrNil() error {
 // String renders one problem over several lines, without a newline at the end.
 func (p Problem) String() string {
 	var b strings.Builder
-	if p.Pos != (Pos{}) {
-		fmt.Fprintf(&b, "%s: ", p.Pos)
+	if place := p.Pos.String(); place != "" {
+		b.WriteString(place + ": ")
 	}
 	b.WriteString(printable(p.Msg))
 	if p.Source != "" && p.Pos.Column > 0 {

@@ -322,3 +322,16 @@ func TestHugePageNames(t *testing.T) {
 		}
 	}
 }
+
+// A rate reads as it was asked for, and what nobody writes as a person would say it.
+func TestRateForPeople(t *testing.T) {
+	for n, want := range map[Rate]string{
+		0: "0 B/s", 1: "1 B/s", 10_000_000: "10 MB/s", 10 << 20: "10 MiB/s", 500 << 20: "500 MiB/s", 1 << 30: "1 GiB/s",
+		1_500_000_000: "1.5 GB/s", 12_345_678: "12.3 MB/s", 12_345_000: "12.3 MB/s",
+		4095: "4095 B/s", 54_321: "54.3 kB/s",
+	} {
+		if got := n.Human(); got != want {
+			t.Errorf("%d is %q, want %q", int64(n), got, want)
+		}
+	}
+}

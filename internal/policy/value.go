@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"bulkhead/internal/linux/idset"
 )
@@ -89,6 +90,22 @@ func exactBytes(n int64) string {
 		}
 	}
 	return best
+}
+
+// Human is the rate for people: exact where that is a short number in one of the units, "50 MB/s" or "10 MiB/s", else
+// rounded to one decimal in a decimal unit, as rates of disks are given: "12.3 MB/s".
+func (v Rate) Human() string {
+	exact := exactBytes(int64(v))
+	if at := strings.IndexFunc(exact, unicode.IsLetter); at > 0 && at <= 4 {
+		return exact[:at] + " " + exact[at:] + "/s"
+	}
+	for _, u := range byteUnits {
+		if !strings.HasSuffix(u.name, "iB") && int64(v) >= u.bytes {
+			text := strconv.FormatFloat(float64(v)/float64(u.bytes), 'f', 1, 64)
+			return strings.TrimSuffix(text, ".0") + " " + u.name + "/s"
+		}
+	}
+	return fmt.Sprintf("%d B/s", int64(v))
 }
 
 // String is the exact rate: "10MiB/s", "50MB/s".

@@ -221,7 +221,7 @@ func TestGroupVanishes(t *testing.T) {
 	}
 	s.exits(4, []string{"NOT ENFORCED"}, "verify")
 	s.must("apply")
-	s.must("verify")
+	s.verified()
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -245,7 +245,7 @@ func TestGroupVanishes(t *testing.T) {
 	close(stop)
 	<-stopped
 	s.must("apply")
-	s.must("verify")
+	s.verified()
 	s.must("release", "--all")
 	s.same("released", before)
 }
@@ -386,7 +386,7 @@ func TestKilledApplyIsUndone(t *testing.T) {
 				t.Error(r.err)
 			}
 			if verb[0] == "apply" {
-				s.must("verify")
+				s.verified()
 				s.must("release", "--all")
 			}
 			s.same("after "+verb[0], before, id)

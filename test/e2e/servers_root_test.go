@@ -256,7 +256,7 @@ groups:
 	s.must("check")
 	s.must("apply", "--reason", "three servers")
 	t.Run("every process is in its group", func(t *testing.T) { s.allInside(t, all) })
-	t.Run("verify", func(t *testing.T) { s.exits(0, []string{"0 not enforced"}, "verify") })
+	t.Run("verify", func(t *testing.T) { s.exits(9, []string{"0 not enforced", "no agent is running"}, "verify") })
 	t.Run("status", func(t *testing.T) { s.plausible(t, maria, postgres, red) })
 	t.Run("explain a backend", func(t *testing.T) {
 		s.exits(0, []string{"in group " + postgres.name + ", by the rule", "engine: postgresql", "memory.max"},

@@ -145,6 +145,15 @@ func (s *site) must(args ...string) string {
 	return s.exits(0, nil, args...).out
 }
 
+// verified has every limit of the groups read back, all of them when none is named, whether an agent runs or not.
+func (s *site) verified(groups ...string) {
+	s.t.Helper()
+	r := s.run(append([]string{"verify"}, groups...)...)
+	if r.code != 0 && r.code != int(api.CodeUnplaced) {
+		s.t.Fatalf("bulkhead verify %q: exit code %d\n%s%s", groups, r.code, r.out, r.err)
+	}
+}
+
 // status asks for everything.
 func (s *site) status() *api.Status {
 	s.t.Helper()

@@ -216,7 +216,7 @@ func TestLimitsOnRealStacks(t *testing.T) {
 						_ = os.Remove(g.file)
 					}
 				}
-				s.must("verify", "load")
+				s.verified("load")
 			}
 		})
 	}
@@ -235,19 +235,19 @@ func TestLimitBesideSystemdOutlivesAReload(t *testing.T) {
 	}
 	policy("")
 	s.must("apply")
-	s.must("verify")
+	s.verified()
 	do(t, "systemctl", "daemon-reload")
-	s.must("verify")
+	s.verified()
 	policy(", {on: /mnt/md0, read: {bandwidth: 20MiB/s}}")
 	s.must("apply")
-	s.must("verify")
+	s.verified()
 	do(t, "systemctl", "daemon-reload")
-	s.must("verify")
+	s.verified()
 	policy("")
 	s.must("apply")
-	s.must("verify")
+	s.verified()
 	do(t, "systemctl", "daemon-reload")
-	s.must("verify")
+	s.verified()
 	s.must("release", "--all")
 	s.same("after a release", before)
 }

@@ -53,7 +53,7 @@ func TestPathThatVanishesKeepsItsLimit(t *testing.T) {
 		return st.Agent.Error == "" &&
 			len(st.Problems) == 0
 	})
-	s.must("verify", "load")
+	s.verified("load")
 	s.must("release", "--all")
 	s.same("after a release", before)
 }

@@ -423,7 +423,7 @@ func (v *visitor) imports() {
 // agentKilled: limits stay in force, and who looks is told.
 func (v *visitor) agentKilled() {
 	v.types(0, "kill -9 $(cat /run/bulkhead.pid); sleep 0.2")
-	v.types(0, "bulkhead verify", " 0 not enforced")
+	v.types(9, "bulkhead verify", " 0 not enforced", "no agent is running")
 	v.types(0, "bulkhead status", "agent: NOT RUNNING; the limits stay in force")
 	v.types(9, "bulkhead status --check", "no agent is running", "hint: start the agent")
 }
@@ -440,16 +440,18 @@ func (v *visitor) applyKilled() {
 	policy := v.reads("/etc/bulkhead/policy.yaml")
 	v.writes("/etc/bulkhead/policy.yaml", strings.NewReplacer("tasks: 60", "tasks: 70", "max: 64MiB", "max: 80MiB").
 		Replace(policy)+"\n")
-	v.types(137, "BULKHEAD_TEST_CRASH='kill 0' "+filepath.Join(v.dir, "bulkhead")+" apply --reason 'cut off'")
+	killed := "BULKHEAD_TEST_CRASH='kill 0' " + filepath.Join(v.dir, "bulkhead") + " apply --reason 'cut off'"
+	v.types(137, killed)
 	v.types(0, "bulkhead status", "INTERRUPTED")
 	v.types(8, "bulkhead status --check", "`bulkhead rollback`")
 	v.types(8, "bulkhead verify", "interrupted")
 	v.types(0, "bulkhead rollback", "undone|undid|wrote|written")
-	v.types(0, "bulkhead verify", " 0 not enforced")
+	v.types(9, "bulkhead verify", " 0 not enforced", "no agent is running")
 	v.types(0, "bulkhead rollback", "already undone: nothing to do")
 	v.types(0, "bulkhead status capped", "tasks 60 tasks 60 tasks ok", "memory.max 64 MiB 64 MiB ok")
+	v.types(137, killed)
 	v.types(0, "/etc/init.d/bulkhead start", "running")
-	v.types(0, "bulkhead status --check", "^ok: revision 2")
+	v.types(0, "bulkhead status --check", "^ok: revision 2") // what was cut off is undone before start returns
 	v.types(0, "bulkhead apply", "revision [34]")
 	v.types(0, "bulkhead rollback --to 1", "repeats revision 1")
 	v.types(2, "bulkhead rollback", `no revision before 1, which revision \d repeats`)

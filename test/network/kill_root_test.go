@@ -233,7 +233,7 @@ func TestApplyKilledAtEveryStep(t *testing.T) {
 	}
 	t.Logf("%d steps; the slowest was taken back within %s", all, slowest)
 	s.must("apply")
-	s.must("verify")
+	s.verified()
 	s.noStall(h, aside, "apply")
 
 	// Taking limits away, killed at every step: what remains is gone on from.
@@ -305,7 +305,7 @@ func TestFirstApplyAndReleaseKilledAtEveryStep(t *testing.T) {
 		}
 		released++
 		soon(t, "an apply after a killed release", func() bool { return s.run("apply").code == 0 })
-		s.must("verify")
+		s.verified()
 	}
 	if released < 20/every(20)-1 {
 		t.Errorf("the release was killed %d times only", released)
@@ -346,7 +346,7 @@ func TestAgentKilledWhileItShapes(t *testing.T) {
 		soon(t, "the transaction to be closed",
 			func() bool { return !strings.Contains(s.run("status").out, "interrupted") })
 	}
-	s.must("verify")
+	s.verified()
 	s.must("release", "--all")
 	s.clean("released")
 }

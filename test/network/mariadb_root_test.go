@@ -123,7 +123,7 @@ func TestMariaDB(t *testing.T) {
 	s.write("", each+"    network: [{on: 10.77.0.0/24, egress: 20Mbit/s, ingress: 10Mbit/s}]\n")
 	s.exits(0, []string{fmt.Sprintf("what arrives for TCP port %d is led to a virtual NIC", port)}, "plan", "--long")
 	s.must("apply")
-	s.must("verify")
+	s.verified()
 	group := fmt.Sprintf("mysql%d", port)
 	if g := s.status(group).Traffic; g == nil || g.Outside == 0 || len(g.OutsidePorts) != 1 ||
 		g.OutsidePorts[0] != port {

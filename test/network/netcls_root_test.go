@@ -32,7 +32,7 @@ func TestNetClsAlone(t *testing.T) {
 		"  out: {network: [{on: up0, egress: "+rate(50)+"}], groups: {below: {}}}\n")
 	s.exits(0, []string{"told by net_cls"}, "plan", "--long")
 	s.must("apply")
-	s.must("verify")
+	s.verified()
 	s.exits(0, []string{"nothing to do"}, "apply")
 	sink := s.sink(peerAddr)
 	s.holdsBothWays(out, in, sink, port, 50, 50)
@@ -57,7 +57,7 @@ func TestNetClsAlone(t *testing.T) {
 		}
 		s.exits(4, []string{"net_cls.classid of ", " is 1:1, and packets are told by 7fff:40"}, "verify")
 		s.must("apply")
-		s.must("verify")
+		s.verified()
 	}
 	s.must("release", "--all")
 	if _, err := os.Stat(filepath.Join(mount, s.root)); err == nil {
@@ -107,7 +107,7 @@ func TestNetClsBesidePrograms(t *testing.T) {
 		s.exits(0, []string{"told by a program on its directory"}, "plan", "--long")
 		s.exits(0, []string{"nothing to do"}, "apply")
 	}
-	s.must("verify")
+	s.verified()
 	s.isTold(1, "beside another's class")
 	late.end()
 	p, _ = s.traffic("out", "send", sink, 4)

@@ -325,6 +325,14 @@ func (s *site) exits(code int, words []string, args ...string) result {
 
 func (s *site) must(args ...string) result { s.t.Helper(); return s.exits(0, nil, args...) }
 
+// verified has every limit read back, whether an agent runs or not.
+func (s *site) verified() {
+	s.t.Helper()
+	if r := s.run("verify"); r.code != 0 && r.code != int(api.CodeUnplaced) {
+		s.t.Fatalf("bulkhead verify: exit %d\n%s%s", r.code, r.out, r.err)
+	}
+}
+
 func (s *site) status(group string) api.GroupStatus {
 	s.t.Helper()
 	var st api.Status

@@ -34,7 +34,7 @@ func TestShares(t *testing.T) {
 	_, port := s.traffic("in", "serve", hostAddr+":0", 0)
 	s.exits(0, []string{"what arrives for TCP port " + port + " is led to a virtual NIC"}, "plan", "--long")
 	s.must("apply")
-	s.must("verify")
+	s.verified()
 
 	s.holdsBothWays(out, in, sink, port, 100, 50)
 	source, _ := s.peer.listen(peerAddr+":0", flood)
@@ -75,7 +75,7 @@ func TestShares(t *testing.T) {
 	if _, held := state.Held(in, netshape.Ingress); !held {
 		t.Error("the other group was released, too")
 	}
-	s.must("verify")
+	s.verified()
 	s.must("release", "--all")
 	s.clean("released")
 	if state := s.look(device); len(state.Device.Qdiscs) != 1 || state.Device.Qdiscs[0].Kind != "noqueue" {
@@ -135,7 +135,7 @@ func TestForeignQdiscThroughTheVerbs(t *testing.T) {
 	s.write("", "  a: {network: [{on: up0, egress: "+rate(100)+", replace: true}]}\n  b: {cpu: {limit: 1}}\n")
 	s.exits(0, []string{"takes the place of tbf 42:"}, "plan", "--long")
 	s.must("apply")
-	s.must("verify")
+	s.verified()
 	if got := records(s); strings.Contains(got, "tbf") {
 		t.Errorf("it is still there:\n%s", got)
 	}

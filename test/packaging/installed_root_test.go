@@ -207,9 +207,9 @@ func TestInitInstalled(t *testing.T) {
 	p.holds("applied", "mysql3306", server.Process.Pid, databaseLimits)
 	p.holds("applied", "reports", 0, reportsLimits)
 	p.do(program, "plan", "--exit-code")
-	p.do(program, "verify")
 
 	p.service("start")
+	p.do(program, "verify")
 	p.service("status")
 	p.stop(server)
 	server = p.database()

@@ -86,7 +86,7 @@ func printCharges(out io.Writer, e *inspect.Explanation) {
 // unplaced says why a member is not where it belongs.
 func unplaced(e *inspect.Explanation) string {
 	if e.Reason == "" {
-		return " yet"
+		return ": it is outside now; `bulkhead apply` or the agent's next look brings it in"
 	}
 	return ": " + e.Reason
 }

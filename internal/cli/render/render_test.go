@@ -233,7 +233,8 @@ func TestExplainText(t *testing.T) {
 		want   string
 	}{
 		{func(e *inspect.Explanation) { e.Placed = false },
-			"belongs to group mysql3306, by the rule engine: mysql, and is not placed yet\n"},
+			"belongs to group mysql3306, by the rule engine: mysql, and is not placed: it is outside now; `bulkhead " +
+				"apply` or the agent's next look brings it in\n"},
 		{func(e *inspect.Explanation) { e.Reason = "it is real-time" }, "and is not placed: it is real-time\n"},
 		{func(e *inspect.Explanation) { e.Group, e.Reason = "", "no rule matches" },
 			"process 4711 (mariadbd): in no group: no rule matches\n"},

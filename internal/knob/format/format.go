@@ -95,7 +95,7 @@ func Decimal(n int64) string { return strconv.FormatInt(n, 10) }
 
 // ByteCount prints a size: "8 GiB".
 func ByteCount(n int64) string { return policy.Bytes(n).Human() }
-func perSecond(n int64) string { return policy.Bytes(n).Human() + "/s" }
+func perSecond(n int64) string { return policy.Rate(n).Human() }
 func iops(n int64) string      { return Decimal(n) + " IOPS" }
 
 // Weight prints a weight.

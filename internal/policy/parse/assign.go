@@ -9,12 +9,9 @@ import (
 	"bulkhead/internal/policy/yamlform"
 )
 
-// argument is the file name of a Pos inside a command-line argument.
-const argument = "argument"
-
 // Assignment reads an argument of `set`, "mysql23761:cpu.limit=8". on is the value of --on: the
 // target of an io limit, as in `io: [{on: …}]`, or the page size of memory.huge. The error is
-// Problems, in the words of the file, with columns of the argument.
+// Problems, in the words of the file. A Pos inside an argument has a column and neither file nor line.
 func Assignment(text, on string) (group string, s policy.Setting, err error) {
 	target, value, found := strings.Cut(text, "=")
 	if !found {
@@ -47,7 +44,7 @@ func Assignment(text, on string) (group string, s policy.Setting, err error) {
 		}
 	}
 	return group, policy.Setting{Key: key, On: place, Value: v, Raw: policy.Raw(value),
-		Pos: policy.Pos{File: argument, Line: 1, Column: column(text, at)}, From: "set"}, nil
+		Pos: policy.Pos{Column: column(text, at)}, From: "set"}, nil
 }
 
 // assignmentPlace reads --on for a key.
@@ -133,7 +130,7 @@ func parseTarget(text, target string) (group string, key policy.Key, err error) 
 func inArgument(text string, offset int, f *policy.Fault) error {
 	p := policy.Problem{Msg: f.Msg, Hint: f.Hint}
 	if utf8.ValidString(text) && text != "" {
-		p.Pos, p.Source = policy.Pos{File: argument, Line: 1, Column: column(text, offset)}, text
+		p.Pos, p.Source = policy.Pos{Column: column(text, offset)}, text
 	}
 	return policy.Problems{p}
 }
