@@ -6,6 +6,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,7 +16,8 @@ import (
 	"bulkhead/internal/transaction"
 )
 
-// After a boot nothing of the applied policy is there. Ready is said when all of it is.
+// After a boot nothing of the applied policy is there. Ready is said when all of it is, though somebody else holds the
+// lock when the agent starts.
 func TestReadyWhenEverythingIsInForce(t *testing.T) {
 	s := newSite(t)
 	argument, rule := mark(64001)
@@ -28,9 +30,18 @@ func TestReadyWhenEverythingIsInForce(t *testing.T) {
 			Sources: s.sources("groups:\n  a: {match: [{cmdline: '" + rule + "'}], cpu: {limit: 1}}\n")}); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Close(); err != nil {
+	lock, err := c.Lock(context.Background(), "test", "")
+	if err != nil {
 		t.Fatal(err)
 	}
+	var unlocked atomic.Bool
+	time.AfterFunc(300*time.Millisecond, func() {
+		unlocked.Store(true)
+		lock.Release()
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	id := testhost.Spawn(t, "sleep", argument)
 	if err := s.tree.Write(s.file("a", "cpu.cfs_quota_us"), "-1"); err != nil {
 		t.Fatal(err)
@@ -38,7 +49,12 @@ func TestReadyWhenEverythingIsInForce(t *testing.T) {
 	m := newManager(t, "400000")
 	atReady := ""
 	o := byEvents
-	o.Ready = func() { atReady = s.quota("a") + " " + s.group(id.PID) }
+	o.Ready = func() {
+		if !unlocked.Load() {
+			t.Error("ready before its first look")
+		}
+		atReady = s.quota("a") + " " + s.group(id.PID)
+	}
 	s.startWith(o)
 	if heard := m.heard("READY=1"); !slices.Contains(heard, "STATUS=enforcing revision 1") {
 		t.Errorf("heard %q", heard)

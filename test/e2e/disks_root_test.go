@@ -38,7 +38,7 @@ mkfs.btrfs -q -f -d raid0 -m raid0 %[2]s %[3]s
 mount -t btrfs -o device=%[2]s,device=%[3]s %[2]s %[1]s
 %[4]s plan --long
 %[4]s apply
-%[4]s verify load
+%[4]s verify load || [ $? = 9 ] # no agent runs
 %[4]s run load -- dd if=/dev/zero of=%[1]s/file bs=1M count=%[5]d oflag=direct
 %[4]s run load -- dd if=%[1]s/file of=/dev/null bs=1M iflag=direct
 %[4]s release --all`, data, first, second, bulkhead, amount>>20)

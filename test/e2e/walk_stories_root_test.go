@@ -452,7 +452,7 @@ func (v *visitor) applyKilled() {
 	v.types(137, killed)
 	v.types(0, "/etc/init.d/bulkhead start", "running")
 	v.types(0, "bulkhead status --check", "^ok: revision 2") // what was cut off is undone before start returns
-	v.types(0, "bulkhead apply", "revision [34]")
+	v.types(0, "bulkhead apply", "revision [345]")
 	v.types(0, "bulkhead rollback --to 1", "repeats revision 1")
 	v.types(2, "bulkhead rollback", `no revision before 1, which revision \d repeats`)
 }
