@@ -17,6 +17,7 @@ import (
 const (
 	swappiness = "proc/sys/vm/swappiness"
 	thpFile    = "sys/kernel/mm/transparent_hugepage/enabled"
+	queue      = "sys/block/vdt/queue/" // of a disk of diskMachine
 )
 
 // tunedMachine is a machine with two settings of the kernel.
@@ -39,14 +40,16 @@ func (m *machine) put(file, text string) {
 func (m *machine) settings() string {
 	m.t.Helper()
 	var held []string
-	for _, file := range []string{swappiness, thpFile, tunable.SysctlFile, tunable.AttributeFile} {
+	for _, file := range []string{swappiness, thpFile, tunable.SysctlFile, tunable.AttributeFile, queue + "scheduler",
+		queue + "nr_requests", tunable.QueueFile} {
 		text, err := os.ReadFile(filepath.Join(m.root, file))
 		if err != nil && !os.IsNotExist(err) {
 			m.t.Fatal(err)
 		}
 		for line := range strings.Lines(string(text)) {
 			if !strings.HasPrefix(line, "#") {
-				held = append(held, strings.TrimSpace(line))
+				line = strings.TrimPrefix(strings.TrimSpace(line), `ACTION=="add|change", SUBSYSTEM=="block", `)
+				held = append(held, line)
 			}
 		}
 	}
