@@ -140,8 +140,8 @@ func TestTuneByPolicy(t *testing.T) {
 	m.tunedAs("by `tune apply` again", "1; always; vm.swappiness = 1")
 	st, err := inspect.Status(t.Context(), m.Reconciler.Controller)
 	m.must(err)
-	if st.Differs > 0 {
-		t.Errorf("%d steps differ", st.Differs)
+	if st.Differs > 0 || st.Tuned != 2 { // that of the policy, which this kernel lacks, too
+		t.Errorf("%d steps differ, %d settings are kept", st.Differs, st.Tuned)
 	}
 	reply := m.apply("host: {tune: {vm.no_such: 11}}\n")
 	if text := plan.Render(reply.Plan, plan.RenderOptions{Form: plan.FormBrief}); !strings.Contains(text,
