@@ -239,3 +239,27 @@ func BenchmarkLargeHost(b *testing.B) {
 		Run(set, s, Options{})
 	}
 }
+
+// What is wanted of a disk may depend on the disk, and a rule asked of instances names the disk to change.
+func TestValueOfADisk(t *testing.T) {
+	for _, c := range []struct {
+		facts map[string]any
+		want  Change
+	}{
+		{map[string]any{"disk.databases": []any{"a"}, "disk.kind": "nvme", "disk.scheduler": "bfq"},
+			Change{Class: "queue", Key: "scheduler", Value: "none", Disk: "one"}},
+		{map[string]any{"disk.databases": []any{"a"}, "disk.kind": "scsi", "disk.scheduler": "bfq"},
+			Change{Class: "queue", Key: "scheduler", Value: "mq-deadline", Disk: "one"}},
+		{map[string]any{"instance": "mongodb@7.0", "instance.data_read_ahead": 128, "instance.data_disk": "dm-0"},
+			Change{Class: "queue", Key: "read_ahead_kb", Value: "16", Disk: "dm-0"}},
+	} {
+		found := false
+		for _, f := range Run(library(t), set(t, c.facts), Options{}).Findings {
+			c.want.Cost = f.Change.Cost
+			found = found || f.Change == c.want
+		}
+		if !found {
+			t.Errorf("%v: no finding with %+v", c.facts, c.want)
+		}
+	}
+}

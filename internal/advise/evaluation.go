@@ -53,7 +53,19 @@ func (e *evaluation) finding(on string, values fact.Values) Finding {
 	r := e.rule
 	f := Finding{Rule: r.ID, Severity: r.Severity, Title: r.Title, On: []string{}, Means: fill(r.Means, values),
 		Evidence: e.evidence(values, r.Reads()), Losers: []Loser{},
-		Change: Change{r.Change.Class, r.Change.Key, r.Want, r.Cost}}
+		Change: Change{Class: r.Change.Class, Key: r.Change.Key, Value: r.Want, Cost: r.Cost}}
+	if r.Value != nil {
+		if value, err := r.Value.Gives(values); err == nil { // else it is what the rule says in words
+			f.Change.Value = value
+		}
+	}
+	switch disk, is := values.Get(r.Change.Disk).Is.(string); {
+	case r.Change.Class != rule.ClassQueue:
+	case is:
+		f.Change.Disk = disk
+	case r.Scope == fact.Disk:
+		f.Change.Disk = on
+	}
 	if on != "" {
 		f.On = []string{on}
 	}
@@ -115,7 +127,7 @@ func (e *evaluation) with(own fact.Values) fact.Values {
 			values[m[1]] = own.Get(m[1])
 		}
 	}
-	for _, name := range []string{"instance.engine", "instance.version"} {
+	for _, name := range []string{"instance.engine", "instance.version", e.rule.Change.Disk} {
 		if v, has := own[name]; has {
 			values[name] = v
 		}

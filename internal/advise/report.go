@@ -38,6 +38,7 @@ type Change struct {
 	Key   string `json:"key"`
 	Value string `json:"value"`
 	Cost  string `json:"cost"`
+	Disk  string `json:"disk,omitempty"` // the kernel's name of the disk whose queue it is
 }
 
 // Loser is an instance and what it would want instead.

@@ -47,6 +47,8 @@ type Status struct {
 	Overrides []string      `json:"overrides,omitempty"`
 	// Unlaid is what owners have set and that is not in force, and why.
 	Unlaid []string `json:"unlaid,omitempty"`
+	// Tuned counts the settings of the host that are kept: `tune status` lists them.
+	Tuned int `json:"tuned,omitempty"`
 	// Conflicts are limits that somebody else changed.
 	Conflicts []state.Conflict `json:"conflicts,omitempty"`
 	// Lifted are memory.high that were lifted, since their groups were stuck at them.

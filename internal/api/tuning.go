@@ -9,4 +9,8 @@ type Tuning struct {
 	From   string `json:"from"`   // "host.tune", "tune apply MEM-01"
 	// Overruled says which line of another file sets it after ours when the host boots; "" is none.
 	Overruled string `json:"overruled,omitempty"`
+	// Disk is the kernel's name of the disk that it is a setting of.
+	Disk string `json:"disk,omitempty"`
+	// UntilBoot says that nothing sets it at boot: the disk says nothing of itself by which a rule finds it.
+	UntilBoot bool `json:"until_boot,omitempty"`
 }

@@ -28,7 +28,7 @@ func tune(ctx context.Context, c *transaction.Controller, r api.Request, reply *
 		if err := tunable.Check(t.Name, t.Value); err != nil {
 			return api.Errorf(api.CodeUsage, "", "%s: %w", t.Rule, err)
 		}
-		t.Name = tunable.Canonical(t.Name)
+		t.Name, _ = tunable.Host{Root: c.Host.Root}.Find(tunable.Canonical(t.Name))
 		all = slices.DeleteFunc(all, func(o state.Tuned) bool {
 			return o.Name == t.Name || o.Name == tunable.Twin(t.Name)
 		})
@@ -94,7 +94,7 @@ func settle(ctx context.Context, c *transaction.Controller, r api.Request, reply
 		return err
 	}
 	reply.Problems = v.Problems
-	defer func() { reply.Notes = append(reply.Notes, byPolicy(r.Tune, v.Tune)...) }() // run begins them anew
+	defer func() { reply.Notes = append(reply.Notes, byPolicy(c, r.Tune, v.Tune)...) }() // run begins them anew
 	run := func() error { return c.RunOthers(ctx, v, r, reply.Revision, reply, nil) }
 	if r.DryRun {
 		return run()
@@ -103,13 +103,14 @@ func settle(ctx context.Context, c *transaction.Controller, r api.Request, reply
 }
 
 // byPolicy notes which settings do not come into force because the policy names them, or one that excludes them.
-func byPolicy(asked []state.Tuned, counts []policy.Tuning) (notes []string) {
+func byPolicy(c *transaction.Controller, asked []state.Tuned, counts []policy.Tuning) (notes []string) {
 	for _, t := range asked {
-		name := tunable.Canonical(t.Name)
-		for _, c := range counts {
-			if c.From == "" && (c.Name == name && c.Value != t.Value || c.Name == tunable.Twin(name)) {
+		name, _ := tunable.Host{Root: c.Host.Root}.Find(tunable.Canonical(t.Name))
+		for _, o := range counts {
+			same := o.Target() == tunable.Target(name) && o.Value != t.Value
+			if o.From == "" && (same || o.Name == tunable.Twin(name)) {
 				notes = append(notes, fmt.Sprintf("%s: host.tune of the policy says %s = %s, which counts", t.Rule,
-					c.Name, c.Value))
+					o.Name, o.Value))
 			}
 		}
 	}

@@ -43,7 +43,9 @@ func Status(ctx context.Context, c *transaction.Controller) (*api.Status, error)
 			t.Guard.Clauses[i].DSN = "" // it may hold a password
 		}
 	}
-	st.Load, _ = c.Host.LoadAverage()
+	if st.Load, _ = c.Host.LoadAverage(); !s.Released[""] {
+		st.Tuned = len(v.Tune)
+	}
 	st.Overrides = v.InForce(s.Overrides)
 	for _, id := range slices.Sorted(maps.Keys(v.Unlaid)) {
 		st.Unlaid = append(st.Unlaid, v.Unlaid[id].Text)

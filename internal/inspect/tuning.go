@@ -27,14 +27,15 @@ func Tuning(ctx context.Context, c *transaction.Controller) ([]api.Tuning, error
 	}
 	overruled := transaction.Overruled(c, v)
 	for _, t := range v.Tune {
-		target := tunable.Target(t.Name)
+		target := t.Target()
 		holds, _ := v.Observed.Held(target)
 		from := cmp.Or(t.From, "host.tune")
 		if t.Pos.Line > 0 {
 			from += ", " + filepath.Base(t.Pos.File) + ":" + strconv.Itoa(t.Pos.Line)
 		}
-		all = append(all, api.Tuning{Name: t.Name, Wanted: t.Value, Holds: holds, From: from,
-			Before: v.Observed.Originals.Tuned[target], Overruled: overruled[target]})
+		all = append(all, api.Tuning{Name: t.Name, Wanted: t.Value, Holds: tunable.HumanValue(holds),
+			From: from, Before: tunable.HumanValue(v.Observed.Originals.Tuned[target]), Overruled: overruled[target],
+			Disk: t.Disk, UntilBoot: t.Disk != "" && target.Kind == tunable.KindQueueByName})
 	}
 	return all, nil
 }

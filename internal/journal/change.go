@@ -51,7 +51,7 @@ func (c Change) isValue() bool {
 }
 
 // outlivesBoot says whether what was changed is the same in the next boot: the host has it set again when it boots.
-func (c Change) outlivesBoot() bool { return slices.Contains(tunable.Kinds, c.Kind) }
+func (c Change) outlivesBoot() bool { return slices.Contains(tunable.Lasting, c.Kind) }
 
 // in is the directory that a value goes with; the zero Dir for one that goes with none.
 func (c Change) in() cgroup.Dir {

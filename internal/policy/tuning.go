@@ -1,17 +1,35 @@
 package policy
 
 import (
+	"cmp"
 	"slices"
 
+	"bulkhead/internal/change"
 	"bulkhead/internal/linux/tunable"
 )
 
 // Tuning is a setting of the kernel that the whole host is to have.
 type Tuning struct {
-	Name  string // of a sysctl, "vm.swappiness", or a path below /sys
+	Name  string // of a sysctl, "vm.swappiness", a path below /sys, or "disk vda/scheduler"
 	Value string
 	From  string // who asks, where it is not the policy
 	Pos   Pos
+	// Lasting is the name over boots, and Disk the kernel's name of the disk, of a setting of one that was found.
+	Lasting, Disk string
+}
+
+// Target is what is to hold it.
+func (t Tuning) Target() change.Target { return tunable.Target(cmp.Or(t.Lasting, t.Name)) }
+
+// Found looks up the disks that settings are of. Where two name the same target the first counts.
+func Found(all []Tuning, find func(name string) (lasting, disk string)) (found []Tuning) {
+	for _, t := range all {
+		t.Lasting, t.Disk = find(t.Name)
+		if !slices.ContainsFunc(found, func(o Tuning) bool { return o.Target() == t.Target() }) {
+			found = append(found, t)
+		}
+	}
+	return found
 }
 
 // TuningValue is what it is to hold, as a Value.

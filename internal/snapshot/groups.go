@@ -16,6 +16,7 @@ import (
 	"bulkhead/internal/journal"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/linux/tunable"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/layout"
@@ -282,6 +283,9 @@ func (r *Reader) observeScores(v *Snapshot) {
 		Tuned:        valuesBefore(r.Store.InBoot(boot).Lasting(), func(change.Target) bool { return true }),
 		FavorDynmods: r.Store.InBoot(boot).Changed(plan.FavorDynmods.Target()),
 	}
+	maps.Copy(v.Observed.Originals.Tuned, valuesBefore(r.Store.InBoot(boot).Originals(), func(t change.Target) bool {
+		return t.Kind == tunable.KindQueueByName
+	}))
 	for id := range v.Observed.Originals.OOMScoreAdj {
 		if score, err := r.Host.Proc.ReadOOMScoreAdj(id); err == nil {
 			v.Observed.OOMScoreAdj[id] = score

@@ -9,6 +9,7 @@ import (
 	"bulkhead/internal/engine/recognise"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/linux/tunable"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
@@ -49,7 +50,7 @@ func (r *Reader) Members(ctx context.Context, o Options) (*Snapshot, error) {
 		return nil, err
 	}
 	s.Policy = placedBelow(resolved, o.Root)
-	s.Tune = s.Policy.Host.Tuned(state.Tunings(o.Tuned))
+	s.Tune = policy.Found(s.Policy.Host.Tuned(state.Tunings(o.Tuned)), tunable.Host{Root: r.Host.Root}.Find)
 	s.Names = layout.Names{Root: s.Policy.Host.Root, Former: r.roots(s.records)}
 	procs := o.Processes
 	if procs == nil {

@@ -19,8 +19,10 @@ func (c *Controller) ReadTuning(ctx context.Context, v *View) error {
 	}
 	targets := slices.Collect(maps.Keys(v.Observed.Originals.Tuned))
 	for _, t := range v.Tune {
-		target := tunable.Target(t.Name)
-		targets = append(targets, target, tunable.BootFile(target.Kind))
+		targets = append(targets, t.Target())
+		if file, exists := tunable.BootFile(t.Target().Kind); exists {
+			targets = append(targets, file)
+		}
 	}
 	return v.readValues(ctx, targets)
 }
@@ -29,7 +31,7 @@ func (c *Controller) ReadTuning(ctx context.Context, v *View) error {
 func Overruled(c *Controller, v *View) map[change.Target]string {
 	wanted := map[change.Target]string{}
 	for _, t := range v.Tune {
-		wanted[tunable.Target(t.Name)] = t.Value
+		wanted[t.Target()] = t.Value
 	}
 	if len(wanted) == 0 {
 		return nil
@@ -41,7 +43,7 @@ func Overruled(c *Controller, v *View) map[change.Target]string {
 func overrulings(c *Controller, v *View) (notes []plan.Note) {
 	overruled := Overruled(c, v)
 	for _, t := range v.Tune {
-		if by := overruled[tunable.Target(t.Name)]; by != "" {
+		if by := overruled[t.Target()]; by != "" {
 			notes = append(notes, plan.Note{Key: t.TuningKey(), Text: fmt.Sprintf(
 				"%s = %s lasts until the host boots: then %s, after bulkhead's file; take that line out", t.Name,
 				t.Value, by)})

@@ -208,6 +208,7 @@ var Table = []Row{
 	{"instance.data_type", Text, "", "/proc/PID/mountinfo", "type of the file system that holds its data"},
 	{"instance.data_read_ahead", Number, "KiB", "/sys/block/DISK/queue/read_ahead_kb",
 		"read-ahead of the device right below its data"},
+	{"instance.data_disk", Text, "", "/sys/dev/block", "the kernel's name of the device right below its data"},
 	{"instance.data_on_root", Flag, "", "/proc/PID/mountinfo, /sys/dev/block", "whether data and / share a disk"},
 }
 

@@ -368,19 +368,26 @@ func listedMount(table, point string) (source string, options []string, from str
 }
 
 // readAhead is that of the device right below a filesystem: the one that the kernel reads ahead from.
-func readAhead(h *host.Host, l *blockdev.Layer) fact.Value {
+func readAhead(h *host.Host, l *blockdev.Layer) (ahead, disk fact.Value) {
 	for _, below := range l.Below {
 		if below.Device != nil && below.Role == "" {
-			return number(h, path.Join("/sys/dev/block", below.Device.Disk, "queue/read_ahead_kb"))
+			dir := path.Join("/sys/dev/block", below.Device.Disk)
+			ahead, disk = number(h, dir+"/queue/read_ahead_kb"), fact.Unknown("its name cannot be read")
+			if link, err := h.Root.Readlink(dir); err == nil {
+				disk = fact.Known(path.Base(link), dir)
+			}
+			return ahead, disk
 		}
 	}
-	return fact.Unknown("no block device lies right below its file system")
+	none := fact.Unknown("no block device lies right below its file system")
+	return none, none
 }
 
 // placeFacts are those of what its data lies on.
 func placeFacts(h *host.Host, db disks.DatabaseFiles, root *blockdev.Layer, v fact.Values) {
 	none := fact.Unknown("where its data lies was not found")
 	v["instance.data_type"], v["instance.data_read_ahead"], v["instance.data_on_root"] = none, none, none
+	v["instance.data_disk"] = none
 	i := slices.IndexFunc(db.Files, func(f disks.PlacedFiles) bool {
 		return f.Kind == datafiles.Data && f.Place.Layer != nil
 	})
@@ -389,7 +396,7 @@ func placeFacts(h *host.Host, db disks.DatabaseFiles, root *blockdev.Layer, v fa
 	}
 	data := db.Files[i].Place
 	v["instance.data_type"] = fact.Known(data.Layer.Type, "the mount of "+data.Path)
-	v["instance.data_read_ahead"] = readAhead(h, data.Layer)
+	v["instance.data_read_ahead"], v["instance.data_disk"] = readAhead(h, data.Layer)
 	if root == nil {
 		return
 	}

@@ -40,8 +40,9 @@ var environment = sync.OnceValues(func() (*cel.Env, error) {
 	return cel.NewEnv(options...)
 })
 
-// compile reads an expression that says yes or no. The error names what is wrong, with the place in the expression.
-func compile(text string) (*Expression, error) {
+// compile reads an expression that gives a type: yes or no, or a text. The error names what is wrong, with the place in
+// the expression.
+func compile(text string, gives *cel.Type) (*Expression, error) {
 	env, err := environment()
 	if err != nil {
 		return nil, err
@@ -50,8 +51,12 @@ func compile(text string) (*Expression, error) {
 	if issues.Err() != nil {
 		return nil, issues.Err()
 	}
-	if ast.OutputType() != cel.BoolType {
-		return nil, fmt.Errorf("it gives a %s, not yes or no", cel.FormatCELType(ast.OutputType()))
+	if ast.OutputType() != gives {
+		want := "yes or no"
+		if gives == cel.StringType {
+			want = "a text"
+		}
+		return nil, fmt.Errorf("it gives a %s, not %s", cel.FormatCELType(ast.OutputType()), want)
 	}
 	e := &Expression{Text: text}
 	for _, r := range ast.NativeRep().ReferenceMap() {
@@ -73,6 +78,31 @@ func (e *UndecidedError) Error() string { return "unknown: " + strings.Join(e.Fa
 // Holds evaluates the expression. Where facts are unknown and the others do not decide it, the error is an
 // *UndecidedError.
 func (e *Expression) Holds(values fact.Values) (bool, error) {
+	out, err := e.eval(values)
+	if err != nil {
+		return false, err
+	}
+	is, ok := out.Value().(bool)
+	if !ok {
+		return false, errors.New("evaluate " + strconv.Quote(e.Text) + ": neither yes nor no")
+	}
+	return is, nil
+}
+
+// Gives evaluates an expression that gives a text; errors are those of Holds.
+func (e *Expression) Gives(values fact.Values) (string, error) {
+	out, err := e.eval(values)
+	if err != nil {
+		return "", err
+	}
+	text, ok := out.Value().(string)
+	if !ok {
+		return "", errors.New("evaluate " + strconv.Quote(e.Text) + ": not a text")
+	}
+	return text, nil
+}
+
+func (e *Expression) eval(values fact.Values) (ref.Val, error) {
 	known := map[string]any{}
 	var unknown []*cel.AttributePatternType
 	for _, name := range e.Reads {
@@ -84,11 +114,11 @@ func (e *Expression) Holds(values fact.Values) (bool, error) {
 	}
 	vars, err := cel.PartialVars(known, unknown...)
 	if err != nil {
-		return false, fmt.Errorf("evaluate %q: %w", e.Text, err)
+		return nil, fmt.Errorf("evaluate %q: %w", e.Text, err)
 	}
 	out, _, err := e.program.Eval(vars)
 	if err != nil {
-		return false, fmt.Errorf("evaluate %q: %w", e.Text, err)
+		return nil, fmt.Errorf("evaluate %q: %w", e.Text, err)
 	}
 	if u, is := out.(*types.Unknown); is {
 		missing := &UndecidedError{}
@@ -100,11 +130,7 @@ func (e *Expression) Holds(values fact.Values) (bool, error) {
 		}
 		slices.Sort(missing.Facts)
 		missing.Facts = slices.Compact(missing.Facts)
-		return false, missing
+		return nil, missing
 	}
-	is, ok := out.Value().(bool)
-	if !ok {
-		return false, errors.New("evaluate " + strconv.Quote(e.Text) + ": neither yes nor no")
-	}
-	return is, nil
+	return out, nil
 }

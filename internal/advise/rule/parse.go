@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"cel.dev/cel-go/cel"
+
 	"bulkhead/internal/advise/fact"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/yamlform"
@@ -115,10 +117,12 @@ func ruleForm() yamlform.Form[Rule] {
 		}},
 		text("resolve", func(r *Rule) *string { return &r.Resolve }),
 		text("want", func(r *Rule) *string { return &r.Want }),
+		expression("value", cel.StringType, func(r *Rule) **Expression { return &r.Value }),
 		{Name: "change", Read: func(i yamlform.Item, r *Rule) {
 			yamlform.Form[Change]{Name: "a change", Keys: []yamlform.FormKey[Change]{
 				word("class", classes, func(c *Change) *string { return &c.Class }),
 				text("key", func(c *Change) *string { return &c.Key }),
+				text("disk", func(c *Change) *string { return &c.Disk }),
 			}}.Read(i, "", &r.Change)
 		}},
 		{Name: "means", Read: func(i yamlform.Item, r *Rule) {
@@ -153,12 +157,10 @@ var Placeholder = regexp.MustCompile(`\{([a-z_.]+)\}`)
 
 // checkRule says what a rule lacks, and what does not go together.
 func checkRule(i yamlform.Item, r *Rule) {
-	for _, need := range []struct{ name, is string }{{"id", r.ID}, {"title", r.Title}, {"severity", r.Severity},
-		{"means", r.Means}, {"why", r.Why}, {"source", r.Source}, {"checked", r.Checked}, {"change", r.Change.Class}} {
-		if need.is == "" {
-			i.Fail("", "%s is needed", need.name)
-		}
+	if row, known := fact.Find(r.Change.Disk); r.Change.Disk != "" && (!known || row.Scope() != r.Scope) {
+		i.Fail("name a fact of what the rule is asked of", "disk %q is no fact of scope %s", r.Change.Disk, r.Scope)
 	}
+	checkTexts(i, r)
 	if (r.OK == nil) == (len(r.Wanted) == 0) {
 		i.Fail("ok is for a rule that is the same for all, wanted for one that depends on the engine",
 			"one of ok and wanted is needed, and not both")
@@ -175,13 +177,23 @@ func checkRule(i yamlform.Item, r *Rule) {
 			i.Fail("a rule reads facts of the host and of its own scope", "%s is not a fact of scope %s", name, r.Scope)
 		}
 	}
+	if len(r.Engines) > 0 && r.Scope != fact.Instance {
+		i.Fail("", "engines is for rules of scope instance")
+	}
+}
+
+// checkTexts says which texts of a rule are missing, and which facts its text cannot speak of.
+func checkTexts(i yamlform.Item, r *Rule) {
+	for _, need := range []struct{ name, is string }{{"id", r.ID}, {"title", r.Title}, {"severity", r.Severity},
+		{"means", r.Means}, {"why", r.Why}, {"source", r.Source}, {"checked", r.Checked}, {"change", r.Change.Class}} {
+		if need.is == "" {
+			i.Fail("", "%s is needed", need.name)
+		}
+	}
 	for _, m := range Placeholder.FindAllStringSubmatch(r.Means, -1) {
 		if row, _ := fact.Find(m[1]); row.Scope() != fact.Host && row.Scope() != r.Scope {
 			i.Fail("", "means speaks of %s, which is not a fact of scope %s", m[1], r.Scope)
 		}
-	}
-	if len(r.Engines) > 0 && r.Scope != fact.Instance {
-		i.Fail("", "engines is for rules of scope instance")
 	}
 }
 
@@ -208,14 +220,19 @@ func texts[T any](name string, get func(*T) *[]string) yamlform.FormKey[T] {
 	}}
 }
 
-// condition reads an expression and compiles it.
+// condition reads an expression that says yes or no.
 func condition[T any](name string, get func(*T) **Expression) yamlform.FormKey[T] {
+	return expression(name, cel.BoolType, get)
+}
+
+// expression reads an expression and compiles it.
+func expression[T any](name string, gives *cel.Type, get func(*T) **Expression) yamlform.FormKey[T] {
 	return yamlform.FormKey[T]{Name: name, Read: func(i yamlform.Item, into *T) {
 		t, ok := i.Text()
 		if !ok {
 			return
 		}
-		e, err := compile(strings.TrimSpace(t))
+		e, err := compile(strings.TrimSpace(t), gives)
 		if err != nil {
 			i.Fail("`bulkhead advise show` names the facts that rules read", "%s: %v", i.Name(), err)
 			return

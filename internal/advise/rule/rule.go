@@ -49,8 +49,9 @@ type Rule struct {
 	Wanted   []Wanted
 	// Resolve are the values to choose where instances want what cannot be had together, the first that fits.
 	Resolve string
-	Knob    string // the fact of the host that Wanted speaks of
-	Want    string // the value wanted, where it is one
+	Knob    string      // the fact of the host that Wanted speaks of
+	Want    string      // the value wanted, where it is one
+	Value   *Expression // gives the value wanted where it depends on facts
 	Change  Change
 	Means   string   // what it means here; {FACT} stands for its value
 	Why     string   // why the value is wanted
@@ -73,6 +74,7 @@ type Wanted struct {
 type Change struct {
 	Class string
 	Key   string // "vm.swappiness", "noatime"
+	Disk  string // the fact that names the disk, of a rule that is not asked of disks
 }
 
 // Reads are the facts that decide about the rule, sorted.
@@ -93,6 +95,9 @@ func (r *Rule) Expressions() []*Expression {
 	}
 	if r.OK != nil {
 		all = append(all, r.OK)
+	}
+	if r.Value != nil {
+		all = append(all, r.Value)
 	}
 	for _, w := range r.Wanted {
 		all = append(all, w.OK)

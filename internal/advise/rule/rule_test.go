@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"cel.dev/cel-go/cel"
+
 	"bulkhead/internal/advise/fact"
 	"bulkhead/internal/policy"
 )
@@ -21,6 +23,7 @@ func TestLibraryReads(t *testing.T) {
 			}
 			used[name] = true
 		}
+		used[r.Change.Disk] = true
 		for _, m := range Placeholder.FindAllStringSubmatch(r.Means, -1) {
 			used[m[1]] = true
 		}
@@ -88,7 +91,7 @@ func TestHolds(t *testing.T) {
 		{`since(host.kernel, "7.0")`, fact.Values{"host.kernel": fact.Known("7.0.1-rc2", "x")}, true, ""},
 		{`"a" in host.governors`, fact.Values{"host.governors": fact.Known([]string{"a"}, "x")}, true, ""},
 	} {
-		e, err := compile(c.text)
+		e, err := compile(c.text, cel.BoolType)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,7 +105,7 @@ func TestHolds(t *testing.T) {
 }
 
 func TestCostIsBounded(t *testing.T) {
-	e, err := compile("host.governors.all(a, host.governors.all(b, host.governors.all(c, a+b+c == '')))")
+	e, err := compile("host.governors.all(a, host.governors.all(b, host.governors.all(c, a+b+c == '')))", cel.BoolType)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -91,6 +91,9 @@ func changeOf(c advise.Change) string {
 	case rule.ClassSysctl:
 		return value("sysctl " + c.Key)
 	case rule.ClassQueue:
+		if c.Disk != "" {
+			return value("queue/" + c.Key + " of the disk " + c.Disk)
+		}
 		return value("queue/" + c.Key + " of the disk")
 	case rule.ClassCmdline:
 		if c.Value == "" {

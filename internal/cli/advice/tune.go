@@ -39,10 +39,10 @@ func TuneCommand(s Session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "tune VERB",
 		Short: "follow advice: settings of the kernel that are kept, and taken back",
-		Long: `tune follows what advise says where that is a setting of the running kernel: a sysctl, or a file below
-/sys. A setting is in force at once and after each boot, and the agent keeps it. Its old value is recorded before, and
-rollback gives it back, after a reboot too. What else advise says (mounts, units, the kernel command line, settings of
-engines) is listed by plan and left to you.`,
+		Long: `tune follows what advise says where that is a setting of the running kernel: a sysctl, a file below
+/sys, or the queue of a disk. A setting is in force at once and after each boot, and the agent keeps it. Its old value
+is recorded before, and rollback gives it back, after a reboot too. What else advise says (mounts, units, the kernel
+command line, settings of engines) is listed by plan and left to you.`,
 		Example: `  bulkhead tune plan                               what can be set, and what is left to you
   bulkhead tune apply MEM-01 MEM-12 --dry-run
   bulkhead tune apply --severity high --confirm-within 10m
@@ -107,6 +107,8 @@ func tuningOf(f advise.Finding) tuning {
 	names := []string{f.Change.Key}
 	switch f.Change.Class {
 	case rule.ClassSysctl:
+	case rule.ClassQueue:
+		names = []string{tunable.QueueName(strings.ReplaceAll(f.Change.Disk, "/", "!"), f.Change.Key)}
 	case rule.ClassSysfs:
 		if strings.ContainsAny(f.Change.Key, "*?[") {
 			names, _ = filepath.Glob(f.Change.Key) // no such file is nothing to set
@@ -260,12 +262,18 @@ func printTuned(out io.Writer, all []api.Tuning) {
 	}
 	for _, t := range all {
 		render.Printf(out, "%s = %s\n", t.Name, t.Wanted)
+		if t.Disk != "" {
+			render.Printf(out, "  disk     %s\n", t.Disk)
+		}
 		if !tunable.Same(tunable.Target(t.Name), t.Wanted, t.Holds) {
 			render.Printf(out, "  DIFFERS  it is %s\n", cmp.Or(t.Holds, "not in this kernel"))
 		}
 		render.Printf(out, "  by       %s\n", t.From)
 		if t.Before != "" {
 			render.Printf(out, "  before   %s\n", t.Before)
+		}
+		if t.UntilBoot {
+			render.Printf(out, "  at boot  nothing sets it: the disk has no serial number or WWID; the agent does\n")
 		}
 		if t.Overruled != "" {
 			render.Printf(out, "  at boot  %s, after bulkhead's file: take that line out\n", t.Overruled)

@@ -17,6 +17,7 @@ func TestTuningOf(t *testing.T) {
 		{"sysfs", "/sys/no/such*/file", "0", "", "/sys/no/such*/file = 0"},
 		{"sysctl", "vm.overcommit_ratio", "", "", "sysctl vm.overcommit_ratio"},
 		{"queue", "scheduler", "none", "", "queue/scheduler of the disk = none"},
+		{"queue", "scheduler", "none for NVMe", "", "queue/scheduler of the disk = none for NVMe"},
 		{"cmdline", "psi", "psi=1", "", "add psi=1 to the kernel command line"},
 		{"advice", "swap", "", "", "none that a program should make"},
 	} {
@@ -32,6 +33,15 @@ func TestTuningOf(t *testing.T) {
 			strings.Contains(text, "tune apply") != (tt.sets != "") {
 			t.Errorf("%s %s:\n%s", tt.class, tt.key, text)
 		}
+	}
+}
+
+// The queue of a disk that a finding names is set.
+func TestTuningOfADisk(t *testing.T) {
+	got := tuningOf(advise.Finding{Rule: "IO-01",
+		Change: advise.Change{Class: "queue", Key: "scheduler", Value: "none", Disk: "cciss/c0d0"}})
+	if sets := strings.Join(got.Sets, "; "); sets != "disk cciss!c0d0/scheduler = none" || got.ByHand != "" {
+		t.Errorf("sets %q, by hand %q", sets, got.ByHand)
 	}
 }
 

@@ -70,7 +70,7 @@ func TestStatusText(t *testing.T) {
 		},
 		Pending: "apply begun at 2026-03-01 12:00:00", UnderWay: "apply by ann since 2026-03-01 12:00:00; process 77",
 		Differs: 1, Released: []string{"reports"},
-		Overrides: []string{"override 2: mysql3306:cpu.limit=4 until 2026-03-01 14:00:00"},
+		Tuned: 2, Overrides: []string{"override 2: mysql3306:cpu.limit=4 until 2026-03-01 14:00:00"},
 		Notes: []plan.Note{
 			{Group: "mysql3306", Key: "memory.low", Text: "cgroup v1 has no memory.low", NotEnforced: true},
 			{Group: "", Text: "the root group is not alone", NotEnforced: true},

@@ -237,6 +237,9 @@ func groupState(g api.GroupStatus) string {
 
 // printOver prints what is laid over the policy, and what is not although somebody has set it.
 func printOver(out io.Writer, st *api.Status) {
+	if st.Tuned > 0 {
+		Printf(out, "%s of the host kept: `bulkhead tune status` lists them\n", policy.Counted(st.Tuned, "setting"))
+	}
 	for _, o := range st.Overrides {
 		Println(out, "in force over the policy:", o)
 	}

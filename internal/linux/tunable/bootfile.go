@@ -16,22 +16,23 @@ import (
 	"bulkhead/internal/change"
 )
 
-// KindBootFile is a file of bulkhead's own that sets settings at boot; its address is the path, one of SysctlFile and
-// AttributeFile, and its value the settings, "vm.swappiness = 1" on a line each; "" is no file.
+// KindBootFile is a file of bulkhead's own that sets settings at boot; its address is the path, one of SysctlFile,
+// AttributeFile and QueueFile, and its value the settings, "vm.swappiness = 1" on a line each; "" is no file.
 const KindBootFile change.Kind = "boot file"
 
-// The files. What comes later by name wins in both directories, so that an administrator's file of 99 does.
+// The files. What comes later by name wins in all of the directories, so that an administrator's file of 99 does, and
+// so that the rules of udev come after those of distributions and clouds (60-block-scheduler.rules, 64-...).
 const (
 	SysctlFile    = "/etc/sysctl.d/60-bulkhead.conf"
 	AttributeFile = "/etc/tmpfiles.d/bulkhead.conf"
+	QueueFile     = "/etc/udev/rules.d/90-bulkhead.rules"
 )
 
-// BootFile is the file that sets a setting of a kind at boot.
-func BootFile(kind change.Kind) change.Target {
-	if kind == KindAttribute {
-		return change.Target{Kind: KindBootFile, Addr: AttributeFile}
-	}
-	return change.Target{Kind: KindBootFile, Addr: SysctlFile}
+// BootFile is the file that sets a setting of a kind at boot; there is none for a disk that says nothing of itself.
+func BootFile(kind change.Kind) (file change.Target, exists bool) {
+	at, exists := map[change.Kind]string{KindSysctl: SysctlFile, KindAttribute: AttributeFile,
+		KindQueue: QueueFile}[kind]
+	return change.Target{Kind: KindBootFile, Addr: at}, exists
 }
 
 // Lines is the value of a boot file: each setting by the address of its target with its value, in order of address.
@@ -40,8 +41,14 @@ func Lines(settings map[string]string) string {
 	for addr, value := range settings {
 		lines = append(lines, addr+" = "+value)
 	}
-	slices.Sort(lines)
+	slices.SortFunc(lines, func(a, b string) int { return strings.Compare(lineKey(a), lineKey(b)) })
 	return strings.Join(lines, "\n")
+}
+
+// lineKey is the order of a line.
+func lineKey(line string) string {
+	addr, value, _ := strings.Cut(line, " = ")
+	return OrderKey(addr) + " = " + value
 }
 
 // Human is a value of a boot file for people: how many settings it has.
@@ -89,7 +96,7 @@ const asLeft = "# not as bulkhead wrote it:\n"
 
 // Write writes the file whole, or takes it away ("").
 func (b BootFiles) Write(_ context.Context, file, value string) error {
-	if file != SysctlFile && file != AttributeFile {
+	if file != SysctlFile && file != AttributeFile && file != QueueFile {
 		return fmt.Errorf("%s is no file of bulkhead's", file)
 	}
 	if b.Dir == "" {
@@ -117,7 +124,7 @@ func (b BootFiles) Write(_ context.Context, file, value string) error {
 		return nil
 	}
 	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil { //nolint:gosec // as distributions have it
-		return err
+		return failed("make the directory of", file, err)
 	}
 	if _, err := atomicfile.Write(atomicfile.OS{}, at, []byte(compose(file, value)), 0o644); err != nil {
 		return failed("write", file, err)
@@ -133,8 +140,11 @@ func compose(file, value string) string {
 	var body strings.Builder
 	for line := range strings.Lines(value) {
 		line = strings.TrimSpace(line)
-		if file == AttributeFile {
-			addr, v, _ := strings.Cut(line, " = ")
+		addr, v, _ := strings.Cut(line, " = ")
+		switch file {
+		case QueueFile:
+			line = udevRule(addr, v)
+		case AttributeFile:
 			line = "w " + addr + " - - - - " + strings.ReplaceAll(v, "%", "%%")
 		}
 		body.WriteString(line + "\n")
@@ -157,7 +167,10 @@ func parse(file, text string) (value string, ours bool) {
 	var lines []string
 	for line := range strings.Lines(body) {
 		line = strings.TrimSuffix(line, "\n")
-		if file == AttributeFile {
+		switch file {
+		case QueueFile:
+			line = ofUdevRule(line)
+		case AttributeFile:
 			addr, v, _ := strings.Cut(strings.TrimPrefix(line, "w "), " - - - - ")
 			line = addr + " = " + strings.ReplaceAll(v, "%%", "%")
 		}

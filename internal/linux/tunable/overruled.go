@@ -16,26 +16,11 @@ var sysctlDirs = []string{
 }
 
 // Overruled says which lines of other files win over bulkhead's at boot, for settings by their targets: the last file
-// by name does. It reads sysctl.d(5) alone; a line that sets the same value is no rival.
+// by name does. It reads sysctl.d(5) and rules of udev(7); a line that sets the same value is no rival.
 func Overruled(root *sysroot.FS, wanted map[change.Target]string) (by map[change.Target]string) {
 	by = map[change.Target]string{}
-	files := map[string]string{}
-	for _, dir := range slices.Backward(sysctlDirs) {
-		names, _ := root.ReadDir(dir) // one that is not there has no files
-		for _, name := range names {
-			files[name] = path.Join(dir, name)
-		}
-	}
-	ours := path.Base(SysctlFile)
-	var later []string
-	for name := range files {
-		if name > ours && path.Ext(name) == ".conf" {
-			later = append(later, name)
-		}
-	}
-	slices.Sort(later)
-	for _, name := range later {
-		text, _ := root.ReadText(files[name])
+	for _, file := range laterFiles(root, sysctlDirs, SysctlFile, ".conf") {
+		text, _ := root.ReadText(file)
 		for number, line := range strings.Split(text, "\n") {
 			key, value, is := strings.Cut(line, "=")
 			key = strings.ReplaceAll(strings.TrimPrefix(strings.TrimSpace(key), "-"), "/", ".")
@@ -49,10 +34,11 @@ func Overruled(root *sysroot.FS, wanted map[change.Target]string) (by map[change
 				case slices.Equal(strings.Fields(value), strings.Fields(want)):
 					delete(by, target)
 				default:
-					by[target] = fmt.Sprintf("line %d of %s sets %s", number+1, files[name], strings.TrimSpace(value))
+					by[target] = fmt.Sprintf("line %d of %s sets %s", number+1, file, strings.TrimSpace(value))
 				}
 			}
 		}
 	}
+	overruledQueues(root, wanted, by)
 	return by
 }

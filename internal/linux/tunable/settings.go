@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"bulkhead/internal/change"
 	"bulkhead/internal/linux/sysroot"
@@ -130,15 +130,7 @@ func (s Settings) Write(_ context.Context, addr, value string) error {
 	if s.Dir == "" {
 		return errCaptured
 	}
-	f, err := os.OpenFile(filepath.Join(s.Dir, file), os.O_WRONLY|os.O_TRUNC, 0)
-	if err == nil {
-		_, err = f.WriteString(value)
-		err = errors.Join(err, f.Close())
-	}
-	if err != nil {
-		return failed(fmt.Sprintf("write %q to", value), file, err)
-	}
-	return nil
+	return s.write(file, value)
 }
 
 // Same compares words: the kernel puts tabs between those of net.ipv4.tcp_rmem.
@@ -159,6 +151,14 @@ var errCaptured = errors.New("a captured host cannot be changed")
 func failed(verb, file string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = change.Gone("this kernel has no such setting")
+	}
+	switch {
+	case errors.Is(err, unix.EPERM): // root may open it, so that the kernel asks for a capability when it is written
+		err = fmt.Errorf("%w; the agent's unit may lack CAP_SYS_ADMIN, which the kernel asks for here: add it in "+
+			"`systemctl edit bulkhead`, CapabilityBoundingSet=CAP_SYS_ADMIN", unwrapped(err))
+	case errors.Is(err, unix.EROFS):
+		err = fmt.Errorf("%w; where the directory was missing when the agent started, its unit may not write it: "+
+			"`mkdir -p %s && systemctl restart bulkhead`", unwrapped(err), path.Dir(file))
 	}
 	return fmt.Errorf("%s %s: %w", verb, file, unwrapped(err))
 }

@@ -11,8 +11,8 @@ import (
 	"bulkhead/internal/change"
 )
 
-// Kinds are all kinds of this package.
-var Kinds = []change.Kind{KindSysctl, KindAttribute, KindBootFile}
+// Lasting are the kinds of this package whose values outlive a boot.
+var Lasting = []change.Kind{KindSysctl, KindAttribute, KindQueue, KindBootFile}
 
 // Sysctl is the target of a sysctl.
 func Sysctl(name string) change.Target { return change.Target{Kind: KindSysctl, Addr: name} }
@@ -22,16 +22,21 @@ func Attribute(path string) change.Target { return change.Target{Kind: KindAttri
 
 // Actuators are those of all kinds.
 func (h Host) Actuators() change.Actuators {
+	queues := &Queues{Host: h}
 	return change.Actuators{
+		KindQueue: QueuesOfDisks{queues}, KindQueueByName: queues,
 		KindSysctl:    Settings{Host: h, path: sysctlPath},
 		KindAttribute: Settings{Host: h, path: attributePath},
 		KindBootFile:  BootFiles{Host: h},
 	}
 }
 
-// Check says what is wrong with a setting: its name is that of a sysctl or a path below /sys, and its value is one line
-// of printable ASCII. nil is nothing.
+// Check says what is wrong with a setting: its name is that of a sysctl, a path below /sys or "disk DISK/FILE", and its
+// value is one line of printable ASCII. nil is nothing.
 func Check(name, value string) error {
+	if disk, is := strings.CutPrefix(name, diskPrefix); is {
+		return checkQueue(disk, value)
+	}
 	find := sysctlPath
 	if strings.HasPrefix(name, "/") {
 		find = attributePath
@@ -60,6 +65,9 @@ func Canonical(name string) string {
 	if path, short := ShortNames[name]; short {
 		return path
 	}
+	if IsDisk(name) {
+		return diskPrefix + strings.TrimSpace(strings.TrimPrefix(name, diskPrefix))
+	}
 	file, err := sysctlPath(name)
 	switch {
 	case strings.HasPrefix(name, "/") || err != nil:
@@ -72,14 +80,20 @@ func Canonical(name string) string {
 
 // Same compares values of a target: those of settings by their words, as the kernel puts tabs between them.
 func Same(t change.Target, want, got string) bool {
-	if t.Kind == KindBootFile {
+	switch t.Kind {
+	case KindBootFile:
 		return want == got
+	case KindQueue, KindQueueByName:
+		return sameQueue(want, got)
 	}
 	return Settings{}.Same(t.Addr, want, got)
 }
 
 // Target is that of a setting by its name.
 func Target(name string) change.Target {
+	if IsDisk(name) {
+		return queueTarget(name)
+	}
 	if strings.HasPrefix(name, "/") {
 		return Attribute(name)
 	}

@@ -3,14 +3,18 @@
 package tunable_test
 
 import (
+	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"bulkhead/internal/change"
 	"bulkhead/internal/change/conformance"
 	"bulkhead/internal/linux/sysroot"
 	"bulkhead/internal/linux/tunable"
+	"bulkhead/internal/testhost"
 )
 
 // The kernel's own sysctls, in a network namespace of the test's.
@@ -31,5 +35,47 @@ func TestKernel(t *testing.T) {
 	a := h.Actuators()[tunable.KindSysctl]
 	if err := a.Write(t.Context(), "net.core.somaxconn", "many"); err == nil {
 		t.Error("the kernel took a word for a number")
+	}
+}
+
+// The queue of a disk of the test's own, which says nothing of itself: the scheduler comes back with what the kernel
+// sets anew with it.
+func TestKernelQueue(t *testing.T) {
+	name, _ := testhost.LoopDevice(t, 16<<20)
+	disk := filepath.Base(name)
+	h := tunable.Host{Root: sysroot.New("/"), Dir: "/"}
+	a := h.Actuators()[tunable.KindQueueByName]
+	scheduler, requests := tunable.Target("disk "+disk+"/scheduler"), tunable.Target("disk "+disk+"/nr_requests")
+	held := func() string {
+		t.Helper()
+		value, err := a.Read(t.Context(), scheduler.Addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+	other := "mq-deadline"
+	if strings.HasPrefix(held(), other) {
+		other = "none"
+	}
+	conformance.Run(t, conformance.Case{Actuator: a, Target: scheduler, Values: []string{other},
+		Refused: "no-such-scheduler", Gone: "no-such-disk/scheduler"})
+	conformance.Run(t, conformance.Case{Actuator: a, Target: tunable.Target("disk " + disk + "/read_ahead_kb"),
+		Values: []string{"16", "4096"}})
+	if err := change.Set(t.Context(), a, requests, "32"); err != nil {
+		t.Fatal(err)
+	}
+	before := held()
+	if err := change.Set(t.Context(), a, scheduler, other); err != nil {
+		t.Fatal(err)
+	}
+	if now := held(); strings.HasSuffix(now, "nr_requests=32") {
+		t.Errorf("the kernel keeps the number of requests with another scheduler: %s", now)
+	}
+	if _, err := a.Undo(t.Context(), change.Of(scheduler, before, other)); err != nil {
+		t.Error(err)
+	}
+	if now := held(); now != before {
+		t.Errorf("it is %q, want %q", now, before)
 	}
 }

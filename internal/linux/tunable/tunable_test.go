@@ -130,7 +130,7 @@ func TestBootFiles(t *testing.T) {
 	h := newHost(t, nil)
 	a := h.Actuators()[tunable.KindBootFile]
 	value := tunable.Lines(map[string]string{thp: "madvise", "/sys/a": "50%"})
-	target := tunable.BootFile(tunable.KindAttribute)
+	target, _ := tunable.BootFile(tunable.KindAttribute)
 	if err := change.Set(t.Context(), a, target, value); err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +171,8 @@ func TestBootFiles(t *testing.T) {
 func TestCaptured(t *testing.T) {
 	h := newHost(t, map[string]string{"proc/sys/vm/swappiness": "60\n"})
 	h.Dir = ""
-	for _, target := range []change.Target{tunable.Sysctl("vm.swappiness"), tunable.BootFile(tunable.KindSysctl)} {
+	file, _ := tunable.BootFile(tunable.KindSysctl)
+	for _, target := range []change.Target{tunable.Sysctl("vm.swappiness"), file} {
 		a := h.Actuators()[target.Kind]
 		if err := a.Write(t.Context(), target.Addr, "1"); err == nil {
 			t.Errorf("%s was written", target)

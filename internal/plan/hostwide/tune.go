@@ -2,11 +2,13 @@ package hostwide
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"bulkhead/internal/change"
+	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/linux/tunable"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/layout"
@@ -14,14 +16,16 @@ import (
 )
 
 // Tune gives the kernel the settings that the host is to have, and the host the files that set them at boot. What
-// nobody asks for any more has its old value again. A setting that this kernel does not have is noted.
-func Tune(in *plan.Input, out *plan.Plan) {
+// nobody asks for any more has its old value again. A setting that this kernel does not have is noted, and one of a
+// disk that the groups' weights need otherwise.
+func Tune(in *plan.Input, forest *layout.Forest, out *plan.Plan) {
 	if in.Released[layout.RootGroup] {
 		return
 	}
-	wanted := tuneWanted(in, out)
+	weighed := weighedSettings(in, forest)
+	wanted := tuneWanted(in, weighed, out)
 	before := len(out.Steps)
-	GiveTuningBack(in, out, wanted, "nobody asks for it any more")
+	GiveTuningBack(in, out, append(slices.Clone(wanted), weighed...), "nobody asks for it any more")
 	back := out.Steps[before:]
 	for _, w := range wanted {
 		now, known := in.Observed.Held(w.Target)
@@ -30,37 +34,77 @@ func Tune(in *plan.Input, out *plan.Plan) {
 				now = value
 			}
 		}
-		if tunable.Same(w.Target, w.Value, now) || !known || in.Leave[w.Target] != "" {
+		scheduler, follows := tunable.FollowsScheduler(w.Target)
+		anew := follows && slices.ContainsFunc(out.Steps[before:],
+			func(s plan.Step) bool { return s.Target == scheduler })
+		if tunable.Same(w.Target, w.Value, now) && !anew || !known || in.Leave[w.Target] != "" {
 			continue
 		}
 		step := plan.Step{Change: change.Of(w.Target, now, w.Value), Reason: plan.Reason(w.Setting),
 			Setting: w.Setting.Key}
 		if w.Kind == tunable.KindBootFile {
-			step.Reason, step.Setting = "settings of the kernel at boot, host.tune", ""
+			step.Reason, step.Setting = "settings at boot, host.tune", ""
 		}
 		out.Steps = append(out.Steps, step)
 	}
 	out.Want = append(out.Want, wanted...)
 }
 
-// tuneWanted is what targets are to hold: settings in order of name, then boot files.
-func tuneWanted(in *plan.Input, out *plan.Plan) (wanted []plan.Wanted) {
-	files := map[change.Target]map[string]string{}
-	for _, t := range slices.SortedFunc(slices.Values(in.Tune), byName) {
-		target := tunable.Target(t.Name)
-		if _, known := in.Observed.Held(target); !known {
-			out.Notes = append(out.Notes, plan.Note{Key: t.TuningKey(), NotEnforced: true,
-				Text: "host.tune: this kernel has no " + t.Name + ", or it cannot be read"})
+// weighedSettings are the settings of disks that the weights of groups need, with what they need.
+func weighedSettings(in *plan.Input, forest *layout.Forest) (weighed []plan.Wanted) {
+	for target, wish := range diskWishes(in, forest) {
+		number, name, _ := strings.Cut(target.Addr, "/")
+		d, known := in.Facts.Device(number)
+		if !known || target.Kind != blockdev.KindQueue {
 			continue
+		}
+		for _, t := range in.Tune {
+			if t.Disk == d.Name && strings.HasSuffix(t.Name, "/"+name) {
+				weighed = append(weighed, plan.Wanted{Target: t.Target(), Value: wish.value})
+			}
+		}
+	}
+	return weighed
+}
+
+// tuneWanted is what targets are to hold: settings in order of name, then boot files.
+func tuneWanted(in *plan.Input, weighed []plan.Wanted, out *plan.Plan) (wanted []plan.Wanted) {
+	files := map[change.Target]map[string]string{}
+	unlasting := map[string]bool{}
+	for _, t := range slices.SortedFunc(slices.Values(in.Tune), byName) {
+		target := t.Target()
+		file, boots := tunable.BootFile(target.Kind)
+		refuse := func(text string) {
+			out.Notes = append(out.Notes, plan.Note{Key: t.TuningKey(), NotEnforced: true, Text: "host.tune: " + text})
+		}
+		if i := slices.IndexFunc(weighed, func(w plan.Wanted) bool { return w.Target == target }); i >= 0 {
+			refuse(fmt.Sprintf("%s is %s, which the weights of groups on the disk need: take one of them out", t.Name,
+				weighed[i].Value))
+			continue
+		}
+		_, known := in.Observed.Held(target)
+		if boots && (known || target.Kind == tunable.KindQueue) { // a disk that is not there may be at the next boot
+			if files[file] == nil {
+				files[file] = map[string]string{}
+			}
+			files[file][target.Addr] = t.Value
+		}
+		switch {
+		case !known && tunable.IsDisk(t.Name) && t.Disk == "":
+			refuse("there is no disk as in " + t.Name)
+			continue
+		case !known:
+			refuse("this kernel has no " + t.Name + ", or it cannot be read")
+			continue
+		case !boots && !unlasting[t.Disk]:
+			unlasting[t.Disk] = true
+			out.Notes = append(out.Notes, plan.Note{Key: t.TuningKey(), Text: fmt.Sprintf(
+				"settings of the disk %s last until the host boots, and the agent sets them again then: it has no "+
+					"serial number and no WWID of its own by which a rule of udev finds it", t.Disk)})
 		}
 		s := policy.Setting{Key: t.TuningKey(), Value: policy.TuningValue(t.Value), From: cmp.Or(t.From, "host.tune"),
 			Pos: t.Pos}
 		wanted = append(wanted, plan.Wanted{Target: target, Value: t.Value, Setting: s})
-		file := tunable.BootFile(target.Kind)
-		if files[file] == nil {
-			files[file] = map[string]string{}
-		}
-		files[file][target.Addr] = t.Value
 	}
 	for _, file := range slices.SortedFunc(maps.Keys(files), byAddr) {
 		lines := tunable.Lines(files[file])
@@ -77,14 +121,25 @@ func GiveTuningBack(in *plan.Input, out *plan.Plan, wanted []plan.Wanted, why st
 	for _, target := range slices.SortedFunc(maps.Keys(before), byAddr) {
 		now, known := in.Observed.Held(target)
 		if slices.ContainsFunc(wanted, func(w plan.Wanted) bool { return w.Target == target }) || !known ||
-			tunable.Same(target, before[target], now) {
+			tunable.Same(target, before[target], now) && !comesBackWith(target, before[target], out.Steps) {
 			continue
 		}
 		out.Steps = append(out.Steps, plan.Step{Change: change.Of(target, now, before[target]), Reason: why})
 	}
 }
 
-func byName(a, b policy.Tuning) int { return strings.Compare(a.Name, b.Name) }
+// comesBackWith says whether a value goes with a scheduler that steps give back: that brings what it held last, which
+// may be of bulkhead's, too.
+func comesBackWith(t change.Target, value string, steps []plan.Step) bool {
+	scheduler, follows := tunable.FollowsScheduler(t)
+	return follows && slices.ContainsFunc(steps, func(s plan.Step) bool {
+		return s.Target == scheduler && tunable.SuitsScheduler(value, tunable.HumanValue(s.New))
+	})
+}
+
+func byName(a, b policy.Tuning) int {
+	return strings.Compare(tunable.OrderKey(a.Name), tunable.OrderKey(b.Name))
+}
 
 // byAddr puts boot files, which lie in /etc, before others.
 func byAddr(a, b change.Target) int {
@@ -94,5 +149,5 @@ func byAddr(a, b change.Target) int {
 		}
 		return 1
 	}
-	return cmp.Or(boot(a)-boot(b), strings.Compare(a.Addr, b.Addr))
+	return cmp.Or(boot(a)-boot(b), strings.Compare(tunable.OrderKey(a.Addr), tunable.OrderKey(b.Addr)))
 }

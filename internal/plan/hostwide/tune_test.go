@@ -6,8 +6,11 @@ import (
 	"testing"
 
 	"bulkhead/internal/change"
+	"bulkhead/internal/host"
+	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/linux/tunable"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
 
@@ -15,7 +18,7 @@ import (
 // their words; a setting that the kernel does not have is not enforced.
 func TestTune(t *testing.T) {
 	bytes, ratio := tunable.Sysctl("vm.dirty_bytes"), tunable.Sysctl("vm.dirty_ratio")
-	file := tunable.BootFile(tunable.KindSysctl)
+	file, _ := tunable.BootFile(tunable.KindSysctl)
 	for name, tt := range map[string]struct {
 		tune         []policy.Tuning
 		holds, first map[change.Target]string
@@ -35,9 +38,9 @@ func TestTune(t *testing.T) {
 			[]string{file.Addr + ": vm.dirty_bytes = 1 -> ", "vm.dirty_bytes: 1 -> vm.dirty_ratio=20"}},
 		"not there": {[]policy.Tuning{{Name: "vm.no_such", Value: "1"}}, nil, nil, nil},
 	} {
-		in, out := &plan.Input{Tune: tt.tune}, &plan.Plan{}
+		in, out := &plan.Input{Facts: &host.Facts{}, Tune: tt.tune}, &plan.Plan{}
 		in.Observed.Values, in.Observed.Originals.Tuned = tt.holds, tt.first
-		Tune(in, out)
+		Tune(in, &layout.Forest{}, out)
 		var got []string
 		for _, s := range out.Steps {
 			got = append(got, fmt.Sprintf("%s: %s -> %s", s.Addr, s.Old, s.New))
@@ -48,5 +51,24 @@ func TestTune(t *testing.T) {
 		if broken := len(out.Notes) == 1 && out.Notes[0].NotEnforced; broken != (name == "not there") {
 			t.Errorf("%s: notes %+v", name, out.Notes)
 		}
+	}
+}
+
+// A scheduler that the weights of groups need is neither set nor given back, and that is said.
+func TestTuneLeavesWeightsAlone(t *testing.T) {
+	tuning := policy.Tuning{Name: "disk sda/scheduler", Value: "none", Disk: "sda"}
+	in, out := &plan.Input{Facts: &host.Facts{Devices: []blockdev.Device{{Number: "8:0", Name: "sda"}}},
+		Tune: []policy.Tuning{tuning}}, &plan.Plan{}
+	in.Observed.Values = map[change.Target]string{tuning.Target(): "bfq"}
+	in.Observed.Originals.Tuned = map[change.Target]string{tuning.Target(): "mq-deadline"}
+	forest := &layout.Forest{Nodes: []*layout.Node{{Settings: policy.Settings{
+		{Key: policy.KeyIOWeight, On: "sda", Dev: "8:0", Via: policy.ViaBFQ}}}}}
+	Tune(in, forest, out)
+	if len(out.Steps) > 0 || len(out.Notes) != 1 || !out.Notes[0].NotEnforced {
+		t.Errorf("steps %+v, notes %+v", out.Steps, out.Notes)
+	}
+	Tune(in, &layout.Forest{}, out)
+	if len(out.Steps) != 1 || out.Steps[0].New != "none" {
+		t.Errorf("without weights: %+v", out.Steps)
 	}
 }

@@ -63,7 +63,7 @@ func steps(in plan.Input) plan.Plan {
 	p.checkForeign()
 	if len(p.foreign) == 0 {
 		hostwide.SwitchMoves(&in, p.out)
-		hostwide.Tune(&in, p.out)
+		hostwide.Tune(&in, p.Desired.Forest, p.out)
 		hostwide.WeighDisks(&in, p.Desired.Forest, p.out)
 		p.makeDirs()
 		p.enable()

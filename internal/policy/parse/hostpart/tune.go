@@ -3,6 +3,7 @@ package hostpart
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"bulkhead/internal/linux/tunable"
 	"bulkhead/internal/policy"
@@ -13,14 +14,17 @@ import (
 func tuneField() yamlform.FormKey[policy.HostPart] {
 	return yamlform.FormKey[policy.HostPart]{
 		Name: "tune",
-		Doc: "Settings of the kernel for the whole host: sysctls by name, paths below /sys, thp and thp_defrag. They " +
+		Doc: "Settings of the kernel for the whole host: sysctls by name, paths below /sys, thp and thp_defrag, and " +
+			"`disk NAME: {scheduler: none}` for the queue of a disk, by its name or a path below /dev. They " +
 			"are in force at once and after each boot; what is taken out has its old value again.",
 		Schema: policy.JSONSchema{
-			"type": "object", "examples": []any{map[string]any{"vm.swappiness": 1, "thp": "madvise"}},
-			"additionalProperties": policy.JSONSchema{"type": []string{"string", "integer"}},
+			"type": "object", "examples": []any{map[string]any{"vm.swappiness": 1, "thp": "madvise",
+				"disk vda": map[string]any{"scheduler": "none"}}},
+			"additionalProperties": policy.JSONSchema{"type": []string{"string", "integer", "object"},
+				"additionalProperties": policy.JSONSchema{"type": []string{"string", "integer"}}},
 		},
 		Read: func(v yamlform.Item, h *policy.HostPart) {
-			for _, e := range v.Entries("host.tune.") {
+			for _, e := range settingsOf(v) {
 				if t, ok := readTuning(e); ok {
 					h.Tune = append(h.Tune, t)
 				}
@@ -43,6 +47,21 @@ func tuneField() yamlform.FormKey[policy.HostPart] {
 	}
 }
 
+// settingsOf are the entries, each setting of a disk as one of its own: "disk vda/scheduler".
+func settingsOf(v yamlform.Item) (all []yamlform.Entry) {
+	for _, e := range v.Entries("host.tune.") {
+		if !tunable.IsDisk(e.Name) {
+			all = append(all, e)
+			continue
+		}
+		for _, of := range e.Item.Entries("host.tune." + e.Name + "/") {
+			of.Name = tunable.QueueName(strings.TrimPrefix(e.Name, "disk "), of.Name)
+			all = append(all, of)
+		}
+	}
+	return all
+}
+
 // readTuning is one setting.
 func readTuning(e yamlform.Entry) (t policy.Tuning, ok bool) {
 	text, ok := e.Item.Text()
@@ -51,7 +70,8 @@ func readTuning(e yamlform.Entry) (t policy.Tuning, ok bool) {
 	}
 	t = policy.Tuning{Name: tunable.Canonical(e.Name), Value: text, Pos: e.Key.Pos()}
 	if err := tunable.Check(t.Name, t.Value); err != nil {
-		e.Item.Fail("vm.swappiness: 1, thp: madvise, /sys/kernel/mm/ksm/run: 0", "host.tune: %s", err)
+		e.Item.Fail("vm.swappiness: 1, thp: madvise, /sys/kernel/mm/ksm/run: 0, disk vda: {scheduler: none}",
+			"host.tune: %s", err)
 		return t, false
 	}
 	return t, true
