@@ -3,19 +3,16 @@ package gather
 import (
 	"errors"
 	"io/fs"
-	"os"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"bulkhead/internal/advise/fact"
 	"bulkhead/internal/advise/gather/files"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/blockdev"
+	"bulkhead/internal/linux/fsinfo"
 	"bulkhead/internal/linux/mountinfo"
 	"bulkhead/internal/linux/sysroot"
 )
@@ -73,8 +70,8 @@ func ext4Errors(h *host.Host, device string) fact.Value {
 	return fact.Unknown("%s does not tell it", file)
 }
 
-// snapshots says whether a volume of LVM is the origin of snapshots that are not thin: it lies on a device "-real" then,
-// and, other than a snapshot, on no device "-cow".
+// snapshots says whether a volume of LVM is the origin of snapshots that are not thin: it lies on a device "-real"
+// then, and, other than a snapshot, on no device "-cow".
 func snapshots(storage *blockdev.Storage, dev *blockdev.Device) fact.Value {
 	origin, copies := false, false
 	for _, d := range storage.Devices {
@@ -86,60 +83,28 @@ func snapshots(storage *blockdev.Storage, dev *blockdev.Device) fact.Value {
 	return fact.Known(origin && !copies, "/sys/block/"+dev.Name+"/slaves, dm/uuid")
 }
 
-// geometry is struct xfs_fsop_geom_v1 of linux/xfs_fs.h.
-type geometry struct {
-	_     [92]byte
-	flags uint32
-	_     [16]byte
-}
-
-const (
-	geometryRequest = 0x80705864 // XFS_IOC_FSGEOMETRY_V1
-	version5        = 1 << 15    // XFS_FSOP_GEOM_FLAGS_V5SB
-)
-
 // oldXFS says whether a file system is XFS of version 4.
 func oldXFS(h *host.Host, point string) fact.Value {
-	if !h.Root.Live() {
-		return fact.Unknown("the host is a copy")
-	}
-	flags, err := sysroot.WithTimeout(h.Root, "the geometry of "+point, func() (uint32, error) {
-		dir, err := os.Open(point)
-		if err != nil {
-			return 0, err
-		}
-		defer dir.Close()
-		var g geometry
-		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, dir.Fd(), geometryRequest,
-			uintptr(unsafe.Pointer(&g))); errno != 0 {
-			return 0, errno
-		}
-		return g.flags, nil
+	return asked(h, "the geometry of "+point, "XFS_IOC_FSGEOMETRY of "+point, func() (bool, error) {
+		return fsinfo.XFSVersion4(point)
 	})
-	if err != nil {
-		return files.Because(err)
-	}
-	return fact.Known(flags&version5 == 0, "XFS_IOC_FSGEOMETRY of "+point)
 }
 
 // nocow says whether what is made in a directory of btrfs is written in place.
 func nocow(h *host.Host, dir string) fact.Value {
+	return asked(h, "the flags of "+dir, "FS_IOC_GETFLAGS of "+dir, func() (bool, error) { return fsinfo.NoCOW(dir) })
+}
+
+// asked is what a file system answers within the time for it.
+func asked(h *host.Host, what, source string, ask func() (bool, error)) fact.Value {
 	if !h.Root.Live() {
 		return fact.Unknown("the host is a copy")
 	}
-	const nocowFlag = 0x00800000 // FS_NOCOW_FL
-	flags, err := sysroot.WithTimeout(h.Root, "the flags of "+dir, func() (int, error) {
-		f, err := os.Open(dir)
-		if err != nil {
-			return 0, err
-		}
-		defer f.Close()
-		return unix.IoctlGetInt(int(f.Fd()), unix.FS_IOC_GETFLAGS)
-	})
+	yes, err := sysroot.WithTimeout(h.Root, what, ask)
 	if err != nil {
 		return files.Because(err)
 	}
-	return fact.Known(flags&nocowFlag != 0, "FS_IOC_GETFLAGS of "+dir)
+	return fact.Known(yes, source)
 }
 
 // upgraded says whether unattended-upgrades may upgrade the packages of an engine.
@@ -194,7 +159,8 @@ func rseqOff(h *host.Host, pid int) fact.Value {
 	}
 	for one := range strings.SplitSeq(text, "\x00") {
 		if value, is := strings.CutPrefix(one, "GLIBC_TUNABLES="); is {
-			return fact.Known(slices.Contains(strings.Split(value, ":"), "glibc.pthread.rseq=0"), file+" GLIBC_TUNABLES")
+			off := slices.Contains(strings.Split(value, ":"), "glibc.pthread.rseq=0")
+			return fact.Known(off, file+" GLIBC_TUNABLES")
 		}
 	}
 	return fact.Known(false, file+" has no GLIBC_TUNABLES")

@@ -140,10 +140,6 @@ func groupPaths(p *procfs.Process) (all []string) {
 	return all
 }
 
-// placeNames are the facts of an instance that its storage tells; placeFacts fills them in.
-var placeNames = []string{"instance.data_type", "instance.data_read_ahead", "instance.data_on_root",
-	"instance.data_disk", "instance.data_nocow"}
-
 // fillUnknown gives facts of a scope that nobody read a reason.
 func fillUnknown(v fact.Values, scope fact.Scope, reason fact.Value) {
 	for _, row := range fact.Table {

@@ -394,6 +394,10 @@ func listedMount(table, point string) (source string, options []string, from str
 	return "", []string{}, "/etc/fstab does not list it"
 }
 
+// placeNames are the facts of an instance that its storage tells; placeFacts fills them in.
+var placeNames = []string{"instance.data_type", "instance.data_read_ahead", "instance.data_on_root",
+	"instance.data_disk", "instance.data_nocow"}
+
 // readAhead is that of the device right below a filesystem: the one that the kernel reads ahead from.
 func readAhead(h *host.Host, l *blockdev.Layer) (ahead, disk fact.Value) {
 	for _, below := range l.Below {
