@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"bulkhead/internal/advise/fact"
+	"bulkhead/internal/advise/gather/files"
 	"bulkhead/internal/advise/gather/settings"
 	"bulkhead/internal/dblogin"
 	"bulkhead/internal/engine"
@@ -120,7 +121,7 @@ func (r result[T]) why(inTime bool) string {
 	case !inTime:
 		return "no answer in time"
 	case r.err != nil:
-		return because(r.err).Unknown
+		return files.Because(r.err).Unknown
 	}
 	return "not found"
 }

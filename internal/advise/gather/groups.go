@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/advise/fact"
+	"bulkhead/internal/advise/gather/files"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 )
@@ -50,7 +51,7 @@ func (g groupOf) least(h *host.Host, file string, most int64, mostFrom string) (
 			if g.version == 2 { // the controller may not be enabled down to here
 				continue
 			}
-			return because(err), ""
+			return files.Because(err), ""
 		}
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || n >= most { // "max"
@@ -79,7 +80,8 @@ func (g groupOf) counter(h *host.Host, dir, file, name string) (int64, bool) {
 
 // groupNames are the facts that groupFacts gives.
 var groupNames = []string{"instance.memory_limit", "instance.oom_kills", "instance.swap_limit",
-	"instance.memory_protected", "instance.tasks_limit", "instance.throttled_percent", "instance.io_limits"}
+	"instance.memory_protected", "instance.tasks_limit", "instance.throttled_percent", "instance.io_limits",
+	"instance.huge_limit", "instance.node_share_least", "instance.node_share_most"}
 
 // groupFacts are those of the control groups of a process. limited is the group whose memory limit is the smallest, ""
 // where the host's memory is.
@@ -111,7 +113,74 @@ func groupFacts(h *host.Host, f *host.Facts, p *procfs.Process, v fact.Values) (
 		"threads-max")
 	v["instance.throttled_percent"] = groupsOf(f, p, "cpu").throttled(h)
 	v["instance.io_limits"] = groupsOf(f, p, "blkio").ioLimits(h)
+	v["instance.huge_limit"] = hugeLimit(h, f, p)
+	v["instance.node_share_least"], v["instance.node_share_most"] = memory.nodeShares(h)
 	return limited
+}
+
+// hugeLimit is the least limit of huge pages of the default size.
+func hugeLimit(h *host.Host, f *host.Facts, p *procfs.Process) fact.Value {
+	if _, held := f.HierarchyOf("hugetlb"); !held {
+		return fact.Known(int64(fact.Unlimited), "no hierarchy of control groups holds hugetlb")
+	}
+	info, err := h.MemInfo()
+	if err != nil {
+		return files.Because(err)
+	}
+	size := fmt.Sprintf("%dMB", info["Hugepagesize"]>>20)
+	if gigas := info["Hugepagesize"] >> 30; gigas > 0 {
+		size = fmt.Sprintf("%dGB", gigas)
+	}
+	g := groupsOf(f, p, "hugetlb")
+	file := "hugetlb." + size + ".max"
+	if g.version == 1 {
+		file = "hugetlb." + size + ".limit_in_bytes"
+	}
+	v, _ := g.least(h, file, fact.Unlimited, "no group has a limit")
+	return v
+}
+
+// nodeShares are the shares of the group's memory, file cache left out, on the node with least and on that with most.
+func (g groupOf) nodeShares(h *host.Host) (least, most fact.Value) {
+	switch {
+	case g.reason != "":
+		least = fact.Unknown("%s", g.reason)
+	case g.version != 2:
+		least = fact.Unknown("cgroup v1 does not tell it in bytes")
+	case len(g.dirs) == 0:
+		least = fact.Unknown("it is in the root group")
+	}
+	if least.Unknown != "" {
+		return least, least
+	}
+	file := path.Join(g.dirs[0], "memory.numa_stat")
+	text, err := h.Root.ReadText(file)
+	if err != nil {
+		return files.Because(err), files.Because(err)
+	}
+	nodes, all := map[string]int64{}, int64(0)
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) == 0 || fields[0] != "anon" && fields[0] != "shmem" {
+			continue
+		}
+		for _, one := range fields[1:] {
+			node, bytes, _ := strings.Cut(one, "=")
+			if n, err := strconv.ParseInt(bytes, 10, 64); err == nil {
+				nodes[node] += n
+				all += n
+			}
+		}
+	}
+	if all == 0 {
+		none := fact.Unknown("%s counts no memory", file)
+		return none, none
+	}
+	low, high := int64(100), int64(0)
+	for _, n := range nodes {
+		low, high = min(low, n*100/all), max(high, n*100/all)
+	}
+	return fact.Known(low, file), fact.Known(high, file)
 }
 
 // ioLimits are the files with limits of I/O for the group or one above it.

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"bulkhead/internal/advise/fact"
+	"bulkhead/internal/advise/gather/cpu"
+	"bulkhead/internal/advise/gather/files"
 	"bulkhead/internal/host"
 )
 
@@ -32,6 +34,7 @@ var numbers = map[string]string{
 	"host.cache_pressure":    "/proc/sys/vm/vfs_cache_pressure",
 	"host.syn_backlog":       "/proc/sys/net/ipv4/tcp_max_syn_backlog",
 	"host.panic_on_oops":     "/proc/sys/kernel/panic_on_oops",
+	"host.slow_start_idle":   "/proc/sys/net/ipv4/tcp_slow_start_after_idle",
 }
 
 // choices are the facts that one file holds as the word in brackets among others.
@@ -45,7 +48,7 @@ var choices = map[string]string{
 func kernelFacts(h *host.Host) fact.Values {
 	values := fact.Values{}
 	for name, file := range numbers {
-		values[name] = number(h, file)
+		values[name] = files.Number(h, file)
 	}
 	for name, file := range choices {
 		text, err := h.Root.ReadText(file)
@@ -53,7 +56,7 @@ func kernelFacts(h *host.Host) fact.Values {
 		word, _, closed := strings.Cut(after, "]")
 		switch {
 		case err != nil:
-			values[name] = because(err)
+			values[name] = files.Because(err)
 		case !found || !closed:
 			values[name] = fact.Unknown("%q shows no choice", text)
 		default:
@@ -61,14 +64,13 @@ func kernelFacts(h *host.Host) fact.Values {
 		}
 	}
 	const clock = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
-	values["host.clocksource"] = textOf(h, clock)
+	values["host.clocksource"] = files.Text(h, clock)
 	const ports = "/proc/sys/net/ipv4/ip_local_port_range"
 	values["host.port_low"], values["host.port_high"] = pair(h, ports)
 	values["host.aio_percent"] = share(h, "/proc/sys/fs/aio-nr", "/proc/sys/fs/aio-max-nr")
 	values["host.conntrack_percent"] = share(h, "/proc/sys/net/netfilter/nf_conntrack_count",
 		"/proc/sys/net/netfilter/nf_conntrack_max")
 	values["host.psi"] = fact.Known(h.Root.Exists("/proc/pressure/memory"), "/proc/pressure/memory")
-	values["host.governors"] = governors(h)
 	values["host.cmdline_elevator"] = onCmdline(h, "elevator=")
 	values["host.cmdline_numa_off"] = onCmdline(h, "numa=off")
 	values["host.mthp"] = mthp(h)
@@ -85,13 +87,18 @@ func kernelFacts(h *host.Host) fact.Values {
 	values["host.nvme_timeout"] = bigNumber(h, "/sys/module/nvme_core/parameters/io_timeout", 1)
 	values["host.tasks_most"] = fact.Known(tasksOf(h), "/proc/sys/kernel/pid_max, threads-max")
 	values["host.zfs_cache"] = zfsCache(h)
+	values["host.read_buffer"] = bigNumber(h, "/proc/sys/net/core/rmem_max", 1)
+	values["host.write_buffer"] = bigNumber(h, "/proc/sys/net/core/wmem_max", 1)
+	values["host.core_pattern"] = files.Text(h, "/proc/sys/kernel/core_pattern")
+	values["host.zonelist_order"] = files.OrNone(files.Text, h, "/proc/sys/vm/numa_zonelist_order", "")
+	const gigantic = "/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages"
+	values["host.huge_gigantic"] = files.OrNone(func(h *host.Host, file string) fact.Value {
+		return bigNumber(h, file, 1<<30)
+	}, h, gigantic, int64(0))
+	cpu.Facts(h, values)
 	statFacts(h, values)
 	virtualFacts(h, values)
-	profile := textOf(h, "/etc/tuned/active_profile")
-	if _, err := h.Root.ReadText("/etc/tuned/active_profile"); errors.Is(err, fs.ErrNotExist) {
-		profile = fact.Known("", "/etc/tuned/active_profile is not there")
-	}
-	values["host.tuned_profile"] = profile
+	values["host.tuned_profile"] = files.OrNone(files.Text, h, "/etc/tuned/active_profile", "")
 	return values
 }
 
@@ -99,7 +106,7 @@ func kernelFacts(h *host.Host) fact.Values {
 func pair(h *host.Host, file string) (low, high fact.Value) {
 	text, err := h.Root.ReadText(file)
 	if err != nil {
-		return because(err), because(err)
+		return files.Because(err), files.Because(err)
 	}
 	fields := strings.Fields(text)
 	if len(fields) != 2 {
@@ -120,11 +127,11 @@ func pair(h *host.Host, file string) (low, high fact.Value) {
 func share(h *host.Host, part, whole string) fact.Value {
 	p, err := h.Root.ReadInt(part)
 	if err != nil {
-		return because(err)
+		return files.Because(err)
 	}
 	w, err := h.Root.ReadInt(whole)
 	if err != nil {
-		return because(err)
+		return files.Because(err)
 	}
 	if w <= 0 {
 		return fact.Unknown("%s is %d", whole, w)
@@ -132,31 +139,11 @@ func share(h *host.Host, part, whole string) fact.Value {
 	return fact.Known(p*100/w, part+" "+strconv.FormatInt(p, 10)+", "+whole+" "+strconv.FormatInt(w, 10))
 }
 
-func governors(h *host.Host) fact.Value {
-	const cpus = "/sys/devices/system/cpu"
-	names, err := h.Root.ReadDir(cpus)
-	if err != nil {
-		return because(err)
-	}
-	list := []string{}
-	for _, n := range names {
-		g, err := h.Root.ReadText(path.Join(cpus, n, "cpufreq/scaling_governor"))
-		if err == nil && !slices.Contains(list, g) {
-			list = append(list, g)
-		}
-	}
-	if len(list) == 0 {
-		return fact.Unknown("this machine shows no frequency governor, as most virtual machines")
-	}
-	slices.Sort(list)
-	return fact.Known(list, cpus+"/cpu*/cpufreq/scaling_governor")
-}
-
 // onCmdline says whether an argument of the kernel begins with a text.
 func onCmdline(h *host.Host, begins string) fact.Value {
 	text, err := h.Root.ReadText("/proc/cmdline")
 	if err != nil {
-		return because(err)
+		return files.Because(err)
 	}
 	has := slices.ContainsFunc(strings.Fields(text), func(a string) bool { return strings.HasPrefix(a, begins) })
 	return fact.Known(has, "/proc/cmdline")
@@ -167,7 +154,7 @@ func mthp(h *host.Host) fact.Value {
 	const dir = "/sys/kernel/mm/transparent_hugepage"
 	names, err := h.Root.ReadDir(dir)
 	if err != nil {
-		return because(err)
+		return files.Because(err)
 	}
 	list := []string{}
 	for _, n := range names {
@@ -183,7 +170,7 @@ func mthp(h *host.Host) fact.Value {
 func zram(h *host.Host) fact.Value {
 	text, err := h.Root.ReadText("/proc/swaps")
 	if err != nil {
-		return because(err)
+		return files.Because(err)
 	}
 	return fact.Known(strings.Contains(text, "/zram"), "/proc/swaps")
 }
@@ -196,7 +183,7 @@ func zfsCache(h *host.Host) fact.Value {
 		return fact.Known(int64(0), file+" is not there")
 	}
 	if err != nil {
-		return because(err)
+		return files.Because(err)
 	}
 	for line := range strings.Lines(text) {
 		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == "c_max" {
@@ -213,7 +200,7 @@ func portReserved(h *host.Host, port int64) fact.Value {
 	const file = "/proc/sys/net/ipv4/ip_local_reserved_ports"
 	text, err := h.Root.ReadText(file)
 	if err != nil {
-		return because(err)
+		return files.Because(err)
 	}
 	for one := range strings.SplitSeq(text, ",") {
 		first, last, isRange := strings.Cut(strings.TrimSpace(one), "-")
@@ -241,7 +228,7 @@ func machineFacts(h *host.Host) fact.Values {
 	if err != nil {
 		for _, name := range []string{"host.kernel", "host.nodes", "host.cgroups", "host.node_memory",
 			"host.node_free_least", "host.node_free_most", "host.node_huge_least", "host.node_huge_most"} {
-			values[name] = because(err)
+			values[name] = files.Because(err)
 		}
 	} else {
 		values["host.kernel"] = fact.Known(facts.Kernel.Text, "/proc/sys/kernel/osrelease")
@@ -256,7 +243,7 @@ func machineFacts(h *host.Host) fact.Values {
 		n, has := info[key]
 		switch {
 		case err != nil:
-			values[name] = because(err)
+			values[name] = files.Because(err)
 		case !has:
 			values[name] = fact.Unknown("/proc/meminfo has no %s", key)
 		default:

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"bulkhead/internal/advise/fact"
+	"bulkhead/internal/advise/gather/files"
 	"bulkhead/internal/advise/gather/settings"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/idset"
@@ -32,7 +33,7 @@ func virtualFacts(h *host.Host, values fact.Values) {
 	values["host.cloud"] = fact.Known(cloud, "/sys/class/dmi/id")
 	cpu, err := h.Root.ReadText("/proc/cpuinfo")
 	if err != nil && vendor == "" {
-		values["host.virtual"] = because(err)
+		values["host.virtual"] = files.Because(err)
 		return
 	}
 	kind := ""
@@ -138,14 +139,14 @@ func far(h *host.Host, f *host.Facts, pid int) fact.Value {
 	file := path.Join("/proc", strconv.Itoa(pid), "status")
 	text, err := h.Root.ReadText(file)
 	if err != nil {
-		return because(err)
+		return files.Because(err)
 	}
 	sets := map[string]idset.Set{}
 	for line := range strings.Lines(text) {
 		name, value, _ := strings.Cut(line, ":")
 		if name == "Cpus_allowed_list" || name == "Mems_allowed_list" {
 			if sets[name], err = idset.Parse(strings.TrimSpace(value)); err != nil {
-				return because(err)
+				return files.Because(err)
 			}
 		}
 	}
@@ -169,7 +170,7 @@ func oldKeys(h *host.Host) fact.Value {
 		return fact.Known([]string{}, dir+" is not there")
 	}
 	if err != nil {
-		return because(err)
+		return files.Because(err)
 	}
 	var files []string
 	for _, n := range names {
@@ -208,7 +209,7 @@ func oldKeys(h *host.Host) fact.Value {
 func tasksUsed(h *host.Host) fact.Value {
 	text, err := h.Root.ReadText("/proc/loadavg")
 	if err != nil {
-		return because(err)
+		return files.Because(err)
 	}
 	fields := strings.Fields(text)
 	if len(fields) < 4 {
@@ -227,7 +228,7 @@ func missed(h *host.Host) fact.Value {
 	const dir = "/sys/class/net"
 	names, err := h.Root.ReadDir(dir)
 	if err != nil {
-		return because(err)
+		return files.Because(err)
 	}
 	list := []string{}
 	for _, n := range names {
@@ -263,7 +264,7 @@ func dirtyFacts(h *host.Host, available int64, values fact.Values) {
 		percent, err := h.Root.ReadInt(file + "ratio")
 		switch {
 		case err != nil:
-			values[name] = because(err)
+			values[name] = files.Because(err)
 		case available <= 0:
 			values[name] = fact.Unknown("/proc/meminfo has no MemAvailable")
 		default:
@@ -278,7 +279,7 @@ func statFacts(h *host.Host, values fact.Values) {
 	counter := func(file, name string) fact.Value {
 		text, err := h.Root.ReadText(file)
 		if err != nil {
-			return because(err)
+			return files.Because(err)
 		}
 		for line := range strings.Lines(text) {
 			if fields := strings.Fields(line); len(fields) == 2 && fields[0] == name {
@@ -290,56 +291,14 @@ func statFacts(h *host.Host, values fact.Values) {
 		return fact.Unknown("%s has no %s", file, name)
 	}
 	values["host.oom_kills"] = counter("/proc/vmstat", "oom_kill")
-	values["host.steal_percent"] = steal(h)
 	values["host.listen_overflows"] = overflows(h)
-	throttles, cpus := int64(0), 0
-	names, _ := h.Root.ReadDir("/sys/devices/system/cpu")
-	for _, n := range names {
-		if c, err := h.Root.ReadInt(path.Join("/sys/devices/system/cpu", n,
-			"thermal_throttle/package_throttle_count")); err == nil {
-			throttles, cpus = max(throttles, c), cpus+1
-		}
-	}
-	values["host.thermal_throttles"] = fact.Known(throttles,
-		"/sys/devices/system/cpu/cpu*/thermal_throttle/package_throttle_count")
-	if cpus == 0 {
-		values["host.thermal_throttles"] = fact.Unknown("this machine does not count it, as virtual machines")
-	}
-}
-
-// steal is the share of time since the start in which the host of a virtual machine gave a CPU to others.
-func steal(h *host.Host) fact.Value {
-	text, err := h.Root.ReadText("/proc/stat")
-	if err != nil {
-		return because(err)
-	}
-	first, _, _ := strings.Cut(text, "\n")
-	fields := strings.Fields(first)
-	const at = 8 // cpu user nice system idle iowait irq softirq steal
-	if len(fields) <= at {
-		return fact.Unknown("/proc/stat tells no steal")
-	}
-	var all, stolen int64
-	for i, f := range fields[1 : at+1] {
-		n, err := strconv.ParseInt(f, 10, 64)
-		if err != nil {
-			return fact.Unknown("/proc/stat: %q is no number", f)
-		}
-		if all += n; i == at-1 {
-			stolen = n
-		}
-	}
-	if all == 0 {
-		return fact.Unknown("/proc/stat counts nothing")
-	}
-	return fact.Known(stolen*100/all, "/proc/stat, since the host started")
 }
 
 // overflows are connections that a full queue dropped.
 func overflows(h *host.Host) fact.Value {
 	text, err := h.Root.ReadText("/proc/net/netstat")
 	if err != nil {
-		return because(err)
+		return files.Because(err)
 	}
 	var names []string
 	for line := range strings.Lines(text) {
@@ -366,7 +325,7 @@ func clockKept(h *host.Host) fact.Value {
 	const timeError = 5 // TIME_ERROR: the clock is not synchronised
 	state, err := syscall.Adjtimex(&syscall.Timex{})
 	if err != nil {
-		return because(err)
+		return files.Because(err)
 	}
 	return fact.Known(state != timeError, "adjtimex(2)")
 }
@@ -407,7 +366,7 @@ func removesIPC(h *host.Host) fact.Value {
 func bigNumber(h *host.Host, file string, times int64) fact.Value {
 	text, err := h.Root.ReadText(file)
 	if err != nil {
-		return because(err)
+		return files.Because(err)
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
 	switch {
@@ -427,7 +386,7 @@ func selinux(h *host.Host) fact.Value {
 	case errors.Is(err, fs.ErrNotExist):
 		return fact.Known("off", file+" is not there")
 	case err != nil:
-		return because(err)
+		return files.Because(err)
 	case text == "1":
 		return fact.Known("enforcing", file)
 	}
@@ -441,7 +400,7 @@ func securityFacts(h *host.Host, pid int, v fact.Values) {
 	v["instance.domain"] = fact.Known("", "SELinux is off")
 	if se.Is != "off" {
 		label, err := h.Root.ReadText(path.Join(dir, "current"))
-		v["instance.domain"] = because(err)
+		v["instance.domain"] = files.Because(err)
 		if parts := strings.Split(strings.TrimRight(label, "\x00"), ":"); err == nil && len(parts) >= 3 {
 			v["instance.domain"] = fact.Known(parts[2], path.Join(dir, "current"))
 		}
@@ -452,7 +411,7 @@ func securityFacts(h *host.Host, pid int, v fact.Values) {
 		if errors.Is(err, fs.ErrNotExist) { // before 5.8 there is one file for all
 			profile, err = h.Root.ReadText(path.Join(dir, "current"))
 		}
-		v["instance.apparmor"] = because(err)
+		v["instance.apparmor"] = files.Because(err)
 		if err == nil {
 			v["instance.apparmor"] = fact.Known(strings.TrimRight(profile, "\x00"), path.Join(dir, "apparmor/current"))
 		}

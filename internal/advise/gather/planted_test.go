@@ -47,6 +47,10 @@ func tuned(t *testing.T, changes map[string]string) *host.Host {
 	for _, d := range []string{"1/host1/target1:0:0/1:0:0:0/block/sda", "2/host2/target2:0:0/2:0:0:0/block/sdb"} {
 		write(t, root, disks+d+"/queue/rotational", "0\n")
 		write(t, root, disks+d+"/queue/write_cache", "write back\n")
+		for name, value := range map[string]string{"nr_requests": "256", "nomerges": "0", "rq_affinity": "1",
+			"iostats": "1", "add_random": "0", "wbt_lat_usec": "0"} {
+			write(t, root, disks+d+"/queue/"+name, value+"\n")
+		}
 	}
 	for link, target := range map[string]string{
 		"sda": "../devices/pci0000:00/0000:00:17.0/ata1/host1/target1:0:0/1:0:0:0/block/sda",

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"bulkhead/internal/advise/fact"
+	"bulkhead/internal/advise/gather/files"
 	"bulkhead/internal/advise/gather/settings"
 	"bulkhead/internal/engine"
 	"bulkhead/internal/engine/options"
@@ -92,7 +93,7 @@ func (s *server) read(ctx context.Context, h *host.Host, inst engine.Instance, m
 	securityFacts(h, inst.Main.PID, s.values)
 	p, err := process(h, inst)
 	if err != nil {
-		fillUnknown(s.values, fact.Instance, because(err))
+		fillUnknown(s.values, fact.Instance, files.Because(err))
 		return
 	}
 	s.values["instance.uid"] = fact.Known(int64(p.UID), "/proc/"+strconv.Itoa(p.PID)+"/status")
@@ -103,7 +104,7 @@ func (s *server) read(ctx context.Context, h *host.Host, inst engine.Instance, m
 		}
 	} else {
 		for _, name := range groupNames {
-			s.values[name] = because(machineErr)
+			s.values[name] = files.Because(machineErr)
 		}
 	}
 	inService := slices.ContainsFunc(groupPaths(p), func(e string) bool { return strings.HasSuffix(e, ".service") })
@@ -111,6 +112,8 @@ func (s *server) read(ctx context.Context, h *host.Host, inst engine.Instance, m
 	unitFacts(ctx, o.Units, p, s.values)
 	s.values["instance.cpus_far"] = far(h, machine, p.PID)
 	s.values["instance.pam_limits"] = pamLimits(h, inst.User)
+	s.values["instance.auto_upgraded"] = upgraded(h, packagesOf[cmp.Or(inst.Flavor, inst.Engine)])
+	s.values["instance.rseq_off"] = rseqOff(h, p.PID)
 	switch inst.Engine {
 	case engine.Cassandra:
 		s.values["instance.buffer"] = heap(p)
@@ -136,9 +139,6 @@ func groupPaths(p *procfs.Process) (all []string) {
 	}
 	return all
 }
-
-// placeNames are the facts of an instance that its storage tells; placeFacts fills them in.
-var placeNames = []string{"instance.data_type", "instance.data_read_ahead", "instance.data_on_root"}
 
 // fillUnknown gives facts of a scope that nobody read a reason.
 func fillUnknown(v fact.Values, scope fact.Scope, reason fact.Value) {
@@ -176,7 +176,7 @@ func segments(h *host.Host, uid int) fact.Value {
 	const file = "/proc/sysvipc/shm"
 	text, err := h.Root.ReadText(file)
 	if err != nil {
-		return because(err)
+		return files.Because(err)
 	}
 	const sizeAt, usedAt, uidAt = 3, 6, 7 // key shmid perms size cpid lpid nattch uid
 	var sum int64
@@ -226,18 +226,18 @@ func pamLimits(h *host.Host, user string) fact.Value {
 
 // limitsOf are the rows of /proc/PID/limits that are facts.
 var limitsOf = map[string]string{"Max open files": "instance.open_files", "Max processes": "instance.processes",
-	"Max locked memory": "instance.locked"}
+	"Max locked memory": "instance.locked", "Max core file size": "instance.core_limit"}
 
 // processFacts are those of the main process.
 func processFacts(h *host.Host, pid int, v fact.Values) {
 	dir := path.Join("/proc", strconv.Itoa(pid))
-	v["instance.oom_score_adj"] = number(h, path.Join(dir, "oom_score_adj"))
+	v["instance.oom_score_adj"] = files.Number(h, path.Join(dir, "oom_score_adj"))
 	status, err := h.Root.ReadText(path.Join(dir, "status"))
 	for name, key := range map[string]string{"instance.swapped": "VmSwap", "instance.huge_used": "HugetlbPages",
 		"instance.thp_off": "THP_enabled"} {
 		v[name] = fact.Unknown("this kernel does not tell %s", key)
 		if err != nil {
-			v[name] = because(err)
+			v[name] = files.Because(err)
 		}
 		for line := range strings.Lines(status) {
 			label, value, _ := strings.Cut(line, ":")
@@ -256,7 +256,7 @@ func processFacts(h *host.Host, pid int, v fact.Values) {
 	for key, name := range limitsOf {
 		v[name] = fact.Unknown("its limits do not name it")
 		if err != nil {
-			v[name] = because(err)
+			v[name] = files.Because(err)
 		}
 		for line := range strings.Lines(limits) {
 			rest, found := strings.CutPrefix(line, key)
@@ -276,7 +276,7 @@ func processFacts(h *host.Host, pid int, v fact.Values) {
 	policy, err := h.Root.ReadSome(path.Join(dir, "numa_maps"), 4096) // the first line: the rest takes long
 	v["instance.numa_policy"] = fact.Unknown("it has no mapping")
 	if err != nil {
-		v["instance.numa_policy"] = because(err)
+		v["instance.numa_policy"] = files.Because(err)
 	} else if fields := strings.Fields(string(policy)); len(fields) > 1 {
 		v["instance.numa_policy"] = fact.Known(fields[1], path.Join(dir, "numa_maps")+", first line")
 	}

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"bulkhead/internal/advise/fact"
+	"bulkhead/internal/advise/gather/files"
 	"bulkhead/internal/disks"
 	"bulkhead/internal/engine/datafiles"
 	"bulkhead/internal/host"
@@ -187,18 +188,19 @@ func diskFacts(h *host.Host, storage *blockdev.Storage) []fact.Object {
 		v["disk.raid_level"] = fact.Known("", "no md device")
 		v["disk.raid_missing"] = fact.Known(int64(0), "no md device")
 		if dev.Kind == blockdev.RAID {
-			v["disk.raid_level"] = textOf(h, dir+"/md/level")
+			v["disk.raid_level"] = files.Text(h, dir+"/md/level")
 			v["disk.raid_missing"] = fact.Known(int64(0), dir+"/md/degraded is not there")
 			if n, err := h.Root.ReadInt(dir + "/md/degraded"); err == nil {
 				v["disk.raid_missing"] = fact.Known(n, dir+"/md/degraded")
 			} else if !errors.Is(err, fs.ErrNotExist) {
-				v["disk.raid_missing"] = because(err)
+				v["disk.raid_missing"] = files.Because(err)
 			}
 		}
-		v["disk.cache"] = textOf(h, dir+"/queue/write_cache")
+		v["disk.cache"] = files.Text(h, dir+"/queue/write_cache")
 		v["disk.own_cache"] = ownCache(h, dir)
 		v["disk.misaligned"] = misaligned(h, dir, name)
 		v["disk.paths"] = paths(h, dev, dir)
+		queueFacts(h, dir+"/queue/", v)
 		list = append(list, fact.Object{Name: dev.Name, Values: v})
 	}
 	return list
@@ -225,18 +227,18 @@ func ownCache(h *host.Host, dir string) fact.Value {
 	case errors.Is(err, fs.ErrNotExist):
 		return fact.Known("", "no SCSI disk")
 	case err != nil:
-		return because(err)
+		return files.Because(err)
 	case len(names) == 0:
 		return fact.Known("", "no SCSI disk")
 	}
-	return textOf(h, path.Join(dir, "device/scsi_disk", names[0], "cache_type"))
+	return files.Text(h, path.Join(dir, "device/scsi_disk", names[0], "cache_type"))
 }
 
 // misaligned are the partitions that do not begin at a multiple of 4 KiB, or begin inside a block of the disk.
 func misaligned(h *host.Host, dir, disk string) fact.Value {
 	names, err := h.Root.ReadDir(dir)
 	if err != nil {
-		return because(err)
+		return files.Because(err)
 	}
 	list := []string{}
 	for _, n := range names {
@@ -264,7 +266,7 @@ func paths(h *host.Host, dev blockdev.Device, dir string) fact.Value {
 	}
 	names, err := h.Root.ReadDir(dir + "/slaves")
 	if err != nil {
-		return because(err)
+		return files.Because(err)
 	}
 	running := int64(0)
 	for _, n := range names {
@@ -314,43 +316,68 @@ func mountFacts(h *host.Host, storage *blockdev.Storage) []fact.Object {
 			"mount.type":    fact.Known(m.Type, "/proc/self/mountinfo"),
 			"mount.options": fact.Known(slices.Compact(options), "/proc/self/mountinfo"),
 		}
-		v["mount.listed_source"], v["mount.listed_options"] = because(err), because(err)
+		v["mount.listed_source"], v["mount.listed_options"] = files.Because(err), files.Because(err)
 		if err == nil {
 			source, opts, from := listedMount(table, m.Point)
 			v["mount.listed_source"], v["mount.listed_options"] = fact.Known(source, from), fact.Known(opts, from)
 		}
 		v["mount.pool_state"] = fact.Known("", "no ZFS")
 		if pool, _, _ := strings.Cut(m.Source, "/"); m.Type == "zfs" {
-			v["mount.pool_state"] = textOf(h, path.Join("/proc/spl/kstat/zfs", pool, "state"))
+			v["mount.pool_state"] = files.Text(h, path.Join("/proc/spl/kstat/zfs", pool, "state"))
 		}
-		v["mount.free_percent"], v["mount.inodes_percent"] = space(h, m.Point)
+		layoutFacts(h, storage, m, v)
+		space(h, m.Point, v)
 		list = append(list, fact.Object{Name: m.Point, Values: v})
 	}
 	return list
 }
 
 // space is what is free of a mounted file system. One that does not answer costs its time alone.
-func space(h *host.Host, point string) (free, inodes fact.Value) {
+func space(h *host.Host, point string, v fact.Values) {
+	free, inodes, reserved := "mount.free_percent", "mount.inodes_percent", "mount.reserved_percent"
+	all := func(reason fact.Value) { v[free], v[inodes], v[reserved] = reason, reason, reason }
 	if !h.Root.Live() {
-		none := fact.Unknown("the host is a copy")
-		return none, none
+		all(fact.Unknown("the host is a copy"))
+		return
 	}
 	s, err := sysroot.WithTimeout(h.Root, "the space of "+point, func() (s syscall.Statfs_t, err error) {
 		return s, syscall.Statfs(point, &s)
 	})
-	if err != nil {
-		return because(err), because(err)
-	}
-	inodes = fact.Known(int64(100), "statfs of "+point+": it has no fixed number of inodes")
-	if s.Files > 0 {
-		inodes = fact.Known(int64(s.Ffree*100/s.Files), "statfs of "+point)
-	}
 	// What is kept for root is neither free nor used, as df(1) has it.
 	usable := s.Blocks - s.Bfree + s.Bavail
-	if usable == 0 {
-		return fact.Unknown("it tells no size"), inodes
+	switch {
+	case err != nil:
+		all(files.Because(err))
+		return
+	case usable == 0:
+		all(fact.Unknown("it tells no size"))
+	default:
+		v[free] = fact.Known(int64(s.Bavail*100/usable), "statfs of "+point)
+		v[reserved] = fact.Known(int64((s.Bfree-s.Bavail)*100/s.Blocks), "statfs of "+point)
 	}
-	return fact.Known(int64(s.Bavail*100/usable), "statfs of "+point), inodes
+	v[inodes] = fact.Known(int64(100), "statfs of "+point+": it has no fixed number of inodes")
+	if s.Files > 0 {
+		v[inodes] = fact.Known(int64(s.Ffree*100/s.Files), "statfs of "+point)
+	}
+}
+
+// queueFacts are those of how requests wait for a disk.
+func queueFacts(h *host.Host, queue string, v fact.Values) {
+	for name, file := range map[string]string{"disk.requests": "nr_requests", "disk.nomerges": "nomerges",
+		"disk.rq_affinity": "rq_affinity", "disk.request_size": "max_sectors_kb",
+		"disk.request_most": "max_hw_sectors_kb"} {
+		v[name] = files.Number(h, queue+file)
+	}
+	for name, file := range map[string]string{"disk.iostats": "iostats", "disk.add_random": "add_random"} {
+		v[name] = files.Number(h, queue+file)
+		if n, known := v[name].Is.(int64); known {
+			v[name] = fact.Known(n != 0, queue+file)
+		}
+	}
+	v["disk.wbt"] = files.Number(h, queue+"wbt_lat_usec")
+	if v["disk.wbt"].Unknown != "" { // it cannot be read where the kernel, or the scheduler, has none
+		v["disk.wbt"] = fact.Known(int64(0), queue+"wbt_lat_usec tells nothing")
+	}
 }
 
 // listedMount is the line of fstab(5) for a mount point: its source, its options, and where it stands.
@@ -367,12 +394,16 @@ func listedMount(table, point string) (source string, options []string, from str
 	return "", []string{}, "/etc/fstab does not list it"
 }
 
+// placeNames are the facts of an instance that its storage tells; placeFacts fills them in.
+var placeNames = []string{"instance.data_type", "instance.data_read_ahead", "instance.data_on_root",
+	"instance.data_disk", "instance.data_nocow"}
+
 // readAhead is that of the device right below a filesystem: the one that the kernel reads ahead from.
 func readAhead(h *host.Host, l *blockdev.Layer) (ahead, disk fact.Value) {
 	for _, below := range l.Below {
 		if below.Device != nil && below.Role == "" {
 			dir := path.Join("/sys/dev/block", below.Device.Disk)
-			ahead, disk = number(h, dir+"/queue/read_ahead_kb"), fact.Unknown("its name cannot be read")
+			ahead, disk = files.Number(h, dir+"/queue/read_ahead_kb"), fact.Unknown("its name cannot be read")
 			if link, err := h.Root.Readlink(dir); err == nil {
 				disk = fact.Known(path.Base(link), dir)
 			}
@@ -386,8 +417,9 @@ func readAhead(h *host.Host, l *blockdev.Layer) (ahead, disk fact.Value) {
 // placeFacts are those of what its data lies on.
 func placeFacts(h *host.Host, db disks.DatabaseFiles, root *blockdev.Layer, v fact.Values) {
 	none := fact.Unknown("where its data lies was not found")
-	v["instance.data_type"], v["instance.data_read_ahead"], v["instance.data_on_root"] = none, none, none
-	v["instance.data_disk"] = none
+	for _, name := range placeNames {
+		v[name] = none
+	}
 	i := slices.IndexFunc(db.Files, func(f disks.PlacedFiles) bool {
 		return f.Kind == datafiles.Data && f.Place.Layer != nil
 	})
@@ -397,6 +429,10 @@ func placeFacts(h *host.Host, db disks.DatabaseFiles, root *blockdev.Layer, v fa
 	data := db.Files[i].Place
 	v["instance.data_type"] = fact.Known(data.Layer.Type, "the mount of "+data.Path)
 	v["instance.data_read_ahead"], v["instance.data_disk"] = readAhead(h, data.Layer)
+	v["instance.data_nocow"] = fact.Known(false, "no btrfs")
+	if data.Layer.Type == "btrfs" {
+		v["instance.data_nocow"] = nocow(h, data.Real)
+	}
 	if root == nil {
 		return
 	}

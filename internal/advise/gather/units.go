@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"bulkhead/internal/advise/fact"
+	"bulkhead/internal/advise/gather/files"
 	"bulkhead/internal/linux/procfs"
 )
 
@@ -41,7 +42,7 @@ func unitFacts(ctx context.Context, units Units, p *procfs.Process, v fact.Value
 		return
 	}
 	if err != nil {
-		unknown(because(err).Unknown)
+		unknown(files.Because(err).Unknown)
 		return
 	}
 	v["instance.start_timeout"] = seconds(got["TimeoutStartUSec"], service+" TimeoutStartSec")
@@ -51,7 +52,7 @@ func unitFacts(ctx context.Context, units Units, p *procfs.Process, v fact.Value
 		of := got
 		if unit != service {
 			if of, err = units(ctx, unit, "ManagedOOMMemoryPressure", "ManagedOOMSwap"); err != nil {
-				v["instance.oomd"] = because(err)
+				v["instance.oomd"] = files.Because(err)
 				return
 			}
 		}
