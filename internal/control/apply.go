@@ -25,7 +25,7 @@ func applySources(ctx context.Context, c *transaction.Controller, r api.Request,
 	l := transaction.OptionsOver(s, sources)
 	l.Released, l.Lifted, l.Skipped, l.Conflicts, l.Facts, l.Shares, l.Canary, l.Root = nil, nil, nil, nil, facts, true,
 		nil, ""
-	l.Live = true
+	l.Live = r.Verb == "apply" // in a hurry to go back nobody waits for a look at use
 	l.AskNodes = r.Verb == "apply" && !r.Migrate
 	v, err := c.View(ctx, l)
 	if err != nil {
