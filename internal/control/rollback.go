@@ -62,8 +62,11 @@ func before(c *transaction.Controller, s *state.Documents, entries []journal.Ent
 		return to, err
 	}
 	hint := "`bulkhead release --all` gives the host back as it was before bulkhead"
-	if len(s.Overrides) > 0 {
+	switch {
+	case len(s.Overrides) > 0:
 		hint = "`bulkhead unset GROUP:KEY` takes back what `set` laid over it"
+	case len(s.Tuned) > 0:
+		hint = "`bulkhead tune rollback` takes back what `tune apply` set"
 	}
 	if like := s.Applied.Like; like > 0 {
 		return 0, api.Errorf(api.CodeUsage, hint, "there is no revision before %d, which revision %d repeats", like,

@@ -150,6 +150,16 @@ func TestTuneByPolicy(t *testing.T) {
 	}
 }
 
+// A rollback goes back to revisions of the policy. Where there is none it names what takes settings back.
+func TestRollbackOfATunedHost(t *testing.T) {
+	m := tunedMachine(t)
+	m.apply("host: {tune: {thp: madvise}}\n")
+	m.tune(lowSwap)
+	if _, err := m.do(api.Request{Verb: "rollback"}); !strings.Contains(api.HintOf(err), "`bulkhead tune rollback`") {
+		t.Errorf("a rollback with no revision to go back to: %v, hint %q", err, api.HintOf(err))
+	}
+}
+
 // A release works with the applied policy lost, and a host without groups can be tuned again after it; a setting that
 // the policy has is said to count.
 func TestTuneAfterARelease(t *testing.T) {
