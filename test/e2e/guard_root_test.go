@@ -79,14 +79,14 @@ func TestGuardUndoesABadChange(t *testing.T) {
 				"guard: {for: 6s, window: %s, before: 20s, groups: {app: {oom_kills: 0, throughput_falls: 85%%%s}}}\n",
 				db.port, window, dsn))
 			s.must("apply")
-			testhost.WaitFor(t, "the guard to be content with the first apply",
+			testhost.WaitLong(t, 40*time.Second, "the guard to be content with the first apply",
 				func() bool { return s.status().Trial == nil })
 			if c.byAgent {
 				s.agent()
 				time.Sleep(3 * window) // it watches
 			}
 			s.exits(0, []string{"guarded until "}, "set", "app:cpu.limit=1.9")
-			testhost.WaitFor(t, "the guard to be content with a limit that does no harm",
+			testhost.WaitLong(t, 40*time.Second, "the guard to be content with a limit that does no harm",
 				func() bool { return s.status().Trial == nil })
 			if got := s.cores("app"); got != "1.9 cores" {
 				t.Fatalf("a limit that does no harm: %q is in force\n%s", got, s.must("history"))
