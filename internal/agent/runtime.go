@@ -5,7 +5,7 @@ import (
 	"runtime"
 	"time"
 
-	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/linux/scheduling"
 )
 
 // timerSlack is how much later than asked the kernel may wake the agent's threads. Go's monitor thread sleeps 20 µs
@@ -21,7 +21,7 @@ const niceness = -10
 // none is woken to help, which costs more than the work.
 func Tune(log *slog.Logger) {
 	runtime.GOMAXPROCS(1)
-	if err := procfs.SetScheduling(niceness, timerSlack); err != nil {
+	if err := scheduling.Set(niceness, timerSlack); err != nil {
 		log.Warn("the agent stays as patient as other processes", "err", err)
 	}
 }

@@ -50,9 +50,7 @@ func applyCmd(s *session) *cobra.Command {
 			return err
 		},
 	}
-	ch.flags(c)
-	s.form.Flags(c)
-	ch.onTrial(c)
+	s.trialFlags(c, &ch)
 	c.Flags().StringVar(&canary, "canary", "", "what it asks of this `group` first; the rest when that did it no harm")
 	usage.SpanFlag(c, &watched, "canary-for", 0, "how long the canary is watched (default 1m)")
 	ch.migration(c)

@@ -26,8 +26,10 @@ func (ch *change) flags(c *cobra.Command) {
 	c.Flags().BoolVar(&ch.force, "force", false, "do it although it is refused; needs --reason")
 }
 
-// onTrial adds the flag of changes that may wait to be confirmed.
-func (ch *change) onTrial(c *cobra.Command) {
+// trialFlags adds those of changes that have a plan and may wait to be confirmed.
+func (s *session) trialFlags(c *cobra.Command, ch *change) {
+	ch.flags(c)
+	s.form.Flags(c)
 	usage.SpanFlag(c, &ch.confirm, "confirm-within", 0, "undo it after this time unless bulkhead confirm comes before")
 }
 

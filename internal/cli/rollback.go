@@ -30,9 +30,7 @@ stay; history lists the revisions.`,
 			return s.change(cmd, q)
 		},
 	}
-	ch.flags(c)
-	s.form.Flags(c)
-	ch.onTrial(c)
+	s.trialFlags(c, &ch)
 	c.Flags().IntVar(&to, "to", 0, "the `revision` to go back to; without it the one before")
 	return c
 }

@@ -26,9 +26,7 @@ func setCmd(s *session) *cobra.Command {
 			return s.change(cmd, q)
 		},
 	}
-	ch.flags(c)
-	s.form.Flags(c)
-	ch.onTrial(c)
+	s.trialFlags(c, &ch)
 	ch.migration(c)
 	c.Flags().StringVar(&on, "on", "", "the `device or path` of an io limit, the page size of memory.huge")
 	usage.SpanFlag(c, &until, "for", 0, "end by itself after this time")
@@ -48,9 +46,7 @@ func unsetCmd(s *session) *cobra.Command {
 			return s.change(cmd, q)
 		},
 	}
-	ch.flags(c)
-	s.form.Flags(c)
-	ch.onTrial(c)
+	s.trialFlags(c, &ch)
 	c.Flags().StringVar(&on, "on", "", "the `device or path` of an io limit")
 	return c
 }
@@ -60,9 +56,7 @@ func tuneCmd(s *session) *cobra.Command {
 		Out: s.out, Look: s.look, Open: s.open, Print: s.print, Change: s.change,
 		Flags: func(c *cobra.Command) func(verb string) api.Request {
 			ch := &change{}
-			ch.flags(c)
-			s.form.Flags(c)
-			ch.onTrial(c)
+			s.trialFlags(c, ch)
 			return ch.request
 		},
 	})

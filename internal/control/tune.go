@@ -28,7 +28,7 @@ func tune(ctx context.Context, c *transaction.Controller, r api.Request, reply *
 		if err := tunable.Check(t.Name, t.Value); err != nil {
 			return api.Errorf(api.CodeUsage, "", "%s: %w", t.Rule, err)
 		}
-		t.Name, _ = tunable.Host{Root: c.Host.Root}.Find(tunable.Canonical(t.Name))
+		t.Name = lasting(c, t.Name)
 		all = slices.DeleteFunc(all, func(o state.Tuned) bool {
 			return o.Name == t.Name || o.Name == tunable.Twin(t.Name)
 		})
@@ -102,10 +102,16 @@ func settle(ctx context.Context, c *transaction.Controller, r api.Request, reply
 	return confirm.Commit(ctx, c, v, r, reply, s, docs, run)
 }
 
+// lasting is the name of a setting: where a disk has a lasting one, that one.
+func lasting(c *transaction.Controller, name string) string {
+	name, _ = tunable.Host{Root: c.Host.Root}.Find(tunable.Canonical(name))
+	return name
+}
+
 // byPolicy notes which settings do not come into force because the policy names them, or one that excludes them.
 func byPolicy(c *transaction.Controller, asked []state.Tuned, counts []policy.Tuning) (notes []string) {
 	for _, t := range asked {
-		name, _ := tunable.Host{Root: c.Host.Root}.Find(tunable.Canonical(t.Name))
+		name := lasting(c, t.Name)
 		for _, o := range counts {
 			same := o.Target() == tunable.Target(name) && o.Value != t.Value
 			if o.From == "" && (same || o.Name == tunable.Twin(name)) {

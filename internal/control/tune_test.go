@@ -225,17 +225,37 @@ func TestTuneOnTrial(t *testing.T) {
 
 // Killed after any step, tune apply is undone by whoever comes next, after a boot too, and so is what takes it back.
 func TestTuneKilled(t *testing.T) {
+	tuneKilled(t, tuneTrial{
+		machine: tunedMachine, settings: []state.Tuned{lowSwap, madvise}, untuned: untunedHost, tuned: tunedHost,
+		steps: 4, step: func(*machine, plan.Step) {}, boot: (*machine).boot,
+	})
+}
+
+// tuneTrial is what tuneKilled needs: machines, settings with what the machine has without and with them, the steps
+// that they take at least, what the kernel does after a step, and a boot.
+type tuneTrial struct {
+	machine        func(*testing.T) *machine
+	settings       []state.Tuned
+	untuned, tuned string
+	steps          int
+	step           func(*machine, plan.Step)
+	boot           func(*machine)
+}
+
+// tuneKilled kills tune apply and tune rollback after each of their steps.
+func tuneKilled(t *testing.T, trial tuneTrial) {
 	for _, verb := range []string{"tune apply", "tune rollback"} {
 		for _, booted := range []bool{false, true} {
 			for at := 0; ; at++ {
-				m := tunedMachine(t)
-				want := untunedHost
-				r := api.Request{Verb: verb, Tune: []state.Tuned{lowSwap, madvise}}
+				m := trial.machine(t)
+				want := trial.untuned
+				r := api.Request{Verb: verb, Tune: trial.settings}
 				if verb == "tune rollback" {
 					m.tune(r.Tune...)
-					r.Tune, want = nil, tunedHost
+					r.Tune, want = nil, trial.tuned
 				}
-				m.AfterStep = func(i int, _ plan.Step) {
+				m.AfterStep = func(i int, s plan.Step) {
+					trial.step(m, s)
 					if i == at {
 						panic(killed{})
 					}
@@ -248,13 +268,13 @@ func TestTuneKilled(t *testing.T) {
 				})
 				m.AfterStep = nil
 				if !died {
-					if at < 4 {
+					if at < trial.steps {
 						t.Errorf("%s ended after %d steps", verb, at)
 					}
 					break
 				}
 				if booted {
-					m.boot()
+					trial.boot(m)
 				}
 				if _, err := m.full(); err != nil {
 					t.Errorf("%s, step %d: %v", verb, at, err)

@@ -134,48 +134,17 @@ func TestTuneDiskByPolicy(t *testing.T) {
 
 // Killed after any step, settings of a disk are undone by whoever comes next, after a boot too.
 func TestTuneDiskKilled(t *testing.T) {
-	for _, verb := range []string{"tune apply", "tune rollback"} {
-		for _, booted := range []bool{false, true} {
-			for at := 0; ; at++ {
-				m := diskMachine(t, "abc")
-				want := untunedDisk
-				r := api.Request{Verb: verb, Tune: []state.Tuned{noScheduler, lessQueued}}
-				if verb == "tune rollback" {
-					m.tune(r.Tune...)
-					r.Tune, want = nil, tunedDisk
+	tuneKilled(t, tuneTrial{
+		machine:  func(t *testing.T) *machine { return diskMachine(t, "abc") },
+		settings: []state.Tuned{noScheduler, lessQueued}, untuned: untunedDisk, tuned: tunedDisk, steps: 3,
+		step: func(m *machine, s plan.Step) {
+			if s.Kind == tunable.KindQueue && strings.HasSuffix(s.Addr, "/scheduler") {
+				m.put(queue+"nr_requests", map[string]string{"none": "1023"}[s.New]+"\n") // as the kernel does
+				if s.New != "none" {
+					m.put(queue+"nr_requests", "512\n")
 				}
-				m.AfterStep = func(i int, s plan.Step) {
-					if s.Kind == tunable.KindQueue && strings.HasSuffix(s.Addr, "/scheduler") {
-						m.put(queue+"nr_requests", map[string]string{"none": "1023"}[s.New]+"\n") // as the kernel does
-						if s.New != "none" {
-							m.put(queue+"nr_requests", "512\n")
-						}
-					}
-					if i == at {
-						panic(killed{})
-					}
-				}
-				died := true
-				m.surviving(func() {
-					_, err := m.do(r)
-					m.must(err)
-					died = false
-				})
-				m.AfterStep = nil
-				if !died {
-					if at < 3 {
-						t.Errorf("%s ended after %d steps", verb, at)
-					}
-					break
-				}
-				if booted {
-					m.bootDisk()
-				}
-				if _, err := m.full(); err != nil {
-					t.Errorf("%s, step %d: %v", verb, at, err)
-				}
-				m.tunedAs(verb, want)
 			}
-		}
-	}
+		},
+		boot: (*machine).bootDisk,
+	})
 }

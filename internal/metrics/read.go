@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
@@ -188,7 +189,7 @@ func parseIO(version int, texts map[string]string) []IO {
 	for _, f := range ioFields {
 		from := f.source(version)
 		for line := range strings.Lines(texts[from.File+suffix]) {
-			words := strings.FieldsFunc(line, func(r rune) bool { return r == ' ' || r == '=' || r == '\n' })
+			words := strings.FieldsFunc(line, func(r rune) bool { return r == '=' || unicode.IsSpace(r) })
 			i := slices.Index(words, from.Keys[0])
 			if i < 1 || i+1 == len(words) || len(cgroup.Devices(words[0])) == 0 {
 				continue // another direction, a sum, or a device that says "Unknown"

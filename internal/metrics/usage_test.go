@@ -221,6 +221,7 @@ func FuzzUsage(f *testing.F) {
 	f.Add("total_rss 1\ntotal_cache 2\ntotal_shmem 9", "8:0 Read 1\nTotal 1", "8:16 rbytes=1 wbytes=-2",
 		"some avg10=0.1 total=x")
 	f.Add("rss 18446744073709551615", "254:0 Write 18446744073709551615", ":", "full")
+	f.Add("", "\r8:0 Read 1", "\v8:0 rbytes=2", "")
 	f.Fuzz(func(t *testing.T, stat, blkio, io, pressure string) {
 		files := map[string]string{
 			"memory.stat": stat, "cpu.stat": stat, "pids.events": stat, "blkio.throttle.io_service_bytes": blkio,

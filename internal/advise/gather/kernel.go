@@ -152,19 +152,14 @@ func onCmdline(h *host.Host, begins string) fact.Value {
 // mthp are the sizes of huge pages, other than the usual one, that any memory may get.
 func mthp(h *host.Host) fact.Value {
 	const dir = "/sys/kernel/mm/transparent_hugepage"
-	names, err := h.Root.ReadDir(dir)
-	if err != nil {
-		return files.Because(err)
-	}
-	list := []string{}
-	for _, n := range names {
-		text, err := h.Root.ReadText(path.Join(dir, n, "enabled"))
-		if err == nil && strings.HasPrefix(n, "hugepages-") && strings.Contains(text, "[always]") {
-			list = append(list, strings.TrimPrefix(n, "hugepages-"))
+	return files.List(h, dir, dir+"/hugepages-*/enabled", func(entry string) string {
+		size, is := strings.CutPrefix(entry, "hugepages-")
+		if text, err := h.Root.ReadText(path.Join(dir, entry, "enabled")); err != nil || !is ||
+			!strings.Contains(text, "[always]") {
+			return ""
 		}
-	}
-	slices.Sort(list)
-	return fact.Known(list, dir+"/hugepages-*/enabled")
+		return size
+	})
 }
 
 func zram(h *host.Host) fact.Value {

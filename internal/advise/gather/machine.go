@@ -226,18 +226,12 @@ func tasksUsed(h *host.Host) fact.Value {
 // missed are the network interfaces that had no room for packets.
 func missed(h *host.Host) fact.Value {
 	const dir = "/sys/class/net"
-	names, err := h.Root.ReadDir(dir)
-	if err != nil {
-		return files.Because(err)
-	}
-	list := []string{}
-	for _, n := range names {
-		if c, err := h.Root.ReadInt(path.Join(dir, n, "statistics/rx_missed_errors")); err == nil && c > 0 {
-			list = append(list, n)
+	return files.List(h, dir, dir+"/*/statistics/rx_missed_errors", func(nic string) string {
+		if n, err := h.Root.ReadInt(path.Join(dir, nic, "statistics/rx_missed_errors")); err != nil || n <= 0 {
+			return ""
 		}
-	}
-	slices.Sort(list)
-	return fact.Known(list, dir+"/*/statistics/rx_missed_errors")
+		return nic
+	})
 }
 
 // booleans of SELinux that are on and give databases more than they need.

@@ -236,27 +236,18 @@ func ownCache(h *host.Host, dir string) fact.Value {
 
 // misaligned are the partitions that do not begin at a multiple of 4 KiB, or begin inside a block of the disk.
 func misaligned(h *host.Host, dir, disk string) fact.Value {
-	names, err := h.Root.ReadDir(dir)
-	if err != nil {
-		return files.Because(err)
-	}
-	list := []string{}
-	for _, n := range names {
-		if !strings.HasPrefix(n, disk) {
-			continue
+	return files.List(h, dir, dir+"/"+disk+"*/start, alignment_offset", func(entry string) string {
+		start, err := h.Root.ReadInt(path.Join(dir, entry, "start"))
+		if err != nil || !strings.HasPrefix(entry, disk) {
+			return ""
 		}
-		start, err := h.Root.ReadInt(path.Join(dir, n, "start"))
-		if err != nil {
-			continue
-		}
-		offset, _ := h.Root.ReadInt(path.Join(dir, n, "alignment_offset"))
+		offset, _ := h.Root.ReadInt(path.Join(dir, entry, "alignment_offset"))
 		const sectors = 8 // of 512 bytes
-		if start%sectors != 0 || offset != 0 {
-			list = append(list, n)
+		if start%sectors == 0 && offset == 0 {
+			return ""
 		}
-	}
-	slices.Sort(list)
-	return fact.Known(list, dir+"/"+disk+"*/start, alignment_offset")
+		return entry
+	})
 }
 
 // paths are the ways to a multipath disk that are there.

@@ -2,11 +2,8 @@ package tunable
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"path"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -301,18 +298,6 @@ func (q *Queues) Write(_ context.Context, addr, value string) error {
 		if err := q.write(other, v); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-func (h Host) write(file, value string) error {
-	f, err := os.OpenFile(filepath.Join(h.Dir, file), os.O_WRONLY|os.O_TRUNC, 0)
-	if err == nil {
-		_, err = f.WriteString(value)
-		err = errors.Join(err, f.Close())
-	}
-	if err != nil {
-		return failed(fmt.Sprintf("write %q to", value), file, err)
 	}
 	return nil
 }

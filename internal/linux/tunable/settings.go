@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -131,6 +133,19 @@ func (s Settings) Write(_ context.Context, addr, value string) error {
 		return errCaptured
 	}
 	return s.write(file, value)
+}
+
+// write writes a file of the kernel's.
+func (h Host) write(file, value string) error {
+	f, err := os.OpenFile(filepath.Join(h.Dir, file), os.O_WRONLY|os.O_TRUNC, 0)
+	if err == nil {
+		_, err = f.WriteString(value)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		return failed(fmt.Sprintf("write %q to", value), file, err)
+	}
+	return nil
 }
 
 // Same compares words: the kernel puts tabs between those of net.ipv4.tcp_rmem.

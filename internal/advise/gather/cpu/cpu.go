@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -17,16 +16,20 @@ import (
 // Facts adds them to those of the host. It reads the name of every process.
 func Facts(h *host.Host, values fact.Values) {
 	values["host.governors"] = governors(h)
-	values["host.energy_preferences"] = energyPreferences(h)
+	values["host.energy_preferences"] = frequencyFile(h, "energy_performance_preference")
 	values["host.sleep_latency"] = sleepLatency(h)
 	values["host.migration_cost"] = firstNumber(h, "/sys/kernel/debug/sched/migration_cost_ns",
 		"/proc/sys/kernel/sched_migration_cost_ns")
 	values["host.base_slice"] = firstNumber(h, "/sys/kernel/debug/sched/base_slice_ns",
 		"/sys/kernel/debug/sched/min_granularity_ns", "/proc/sys/kernel/sched_min_granularity_ns")
 	values["host.irqbalance"] = running(h, "irqbalance")
-	values["host.switches_per_cpu"] = switches(h)
+	stat, err := h.Root.ReadText("/proc/stat")
+	if err != nil {
+		values["host.switches_per_cpu"], values["host.steal_percent"] = files.Because(err), files.Because(err)
+	} else {
+		values["host.switches_per_cpu"], values["host.steal_percent"] = switches(h, stat), steal(stat)
+	}
 	values["host.vulnerable"] = vulnerable(h)
-	values["host.steal_percent"] = steal(h)
 	values["host.thermal_throttles"] = thermal(h)
 }
 
@@ -42,46 +45,28 @@ func firstNumber(h *host.Host, paths ...string) fact.Value {
 	return fact.Unknown("%s is not there, as where debugfs is not mounted", paths[0])
 }
 
+// cpus is the directory of CPUs.
+const cpus = "/sys/devices/system/cpu"
+
 func governors(h *host.Host) fact.Value {
-	const cpus = "/sys/devices/system/cpu"
-	names, err := h.Root.ReadDir(cpus)
-	if err != nil {
-		return files.Because(err)
-	}
-	list := []string{}
-	for _, n := range names {
-		g, err := h.Root.ReadText(path.Join(cpus, n, "cpufreq/scaling_governor"))
-		if err == nil && !slices.Contains(list, g) {
-			list = append(list, g)
-		}
-	}
-	if len(list) == 0 {
+	v := frequencyFile(h, "scaling_governor")
+	if list, read := v.Is.([]string); read && len(list) == 0 {
 		return fact.Unknown("this machine shows no frequency governor, as most virtual machines")
 	}
-	slices.Sort(list)
-	return fact.Known(list, cpus+"/cpu*/cpufreq/scaling_governor")
+	return v
 }
 
-func energyPreferences(h *host.Host) fact.Value {
-	const cpus = "/sys/devices/system/cpu"
-	names, err := h.Root.ReadDir(cpus)
-	if err != nil {
-		return files.Because(err)
-	}
-	list := []string{}
-	for _, n := range names {
-		p, err := h.Root.ReadText(path.Join(cpus, n, "cpufreq/energy_performance_preference"))
-		if err == nil && !slices.Contains(list, p) {
-			list = append(list, p)
-		}
-	}
-	slices.Sort(list)
-	return fact.Known(list, cpus+"/cpu*/cpufreq/energy_performance_preference")
+// frequencyFile is what the CPUs have in a file that is about their frequency.
+func frequencyFile(h *host.Host, file string) fact.Value {
+	return files.List(h, cpus, path.Join(cpus, "cpu*/cpufreq", file), func(entry string) string {
+		text, _ := h.Root.ReadText(path.Join(cpus, entry, "cpufreq", file)) // none without
+		return text
+	})
 }
 
 // sleepLatency is what the deepest state that is not disabled takes to leave. All CPUs of a machine have the same ones.
 func sleepLatency(h *host.Host) fact.Value {
-	const dir = "/sys/devices/system/cpu/cpu0/cpuidle"
+	const dir = cpus + "/cpu0/cpuidle"
 	names, err := h.Root.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fact.Unknown("this machine shows no states of sleep, as most virtual machines")
@@ -122,19 +107,15 @@ func running(h *host.Host, name string) fact.Value {
 }
 
 // switches is how often a CPU changed its task, on average since the host started.
-func switches(h *host.Host) fact.Value {
-	text, err := h.Root.ReadText("/proc/stat")
-	if err != nil {
-		return files.Because(err)
-	}
-	var all, cpus int64
-	for line := range strings.Lines(text) {
+func switches(h *host.Host, stat string) fact.Value {
+	var all, counted int64
+	for line := range strings.Lines(stat) {
 		fields := strings.Fields(line)
 		switch {
 		case len(fields) == 2 && fields[0] == "ctxt":
 			all, _ = strconv.ParseInt(fields[1], 10, 64)
 		case len(fields) > 2 && len(fields[0]) > 3 && strings.HasPrefix(fields[0], "cpu"):
-			cpus++
+			counted++
 		}
 	}
 	up, err := h.Root.ReadText("/proc/uptime")
@@ -143,36 +124,27 @@ func switches(h *host.Host) fact.Value {
 	}
 	first, _, _ := strings.Cut(up, " ")
 	seconds, err := strconv.ParseFloat(first, 64)
-	if err != nil || seconds < 1 || cpus == 0 || all == 0 {
+	if err != nil || seconds < 1 || counted == 0 || all == 0 {
 		return fact.Unknown("/proc/stat and /proc/uptime do not tell it")
 	}
-	return fact.Known(int64(float64(all)/seconds)/cpus, "/proc/stat ctxt, /proc/uptime")
+	return fact.Known(int64(float64(all)/seconds)/counted, "/proc/stat ctxt, /proc/uptime")
 }
 
 // vulnerable are the weaknesses of the CPU that the kernel does not guard against.
 func vulnerable(h *host.Host) fact.Value {
-	const dir = "/sys/devices/system/cpu/vulnerabilities"
-	names, err := h.Root.ReadDir(dir)
-	if err != nil {
-		return files.Because(err)
-	}
-	list := []string{}
-	for _, n := range names {
-		if text, err := h.Root.ReadText(path.Join(dir, n)); err == nil && strings.HasPrefix(text, "Vulnerable") {
-			list = append(list, n)
+	const dir = cpus + "/vulnerabilities"
+	return files.List(h, dir, dir, func(weakness string) string {
+		text, err := h.Root.ReadText(path.Join(dir, weakness))
+		if err != nil || !strings.HasPrefix(text, "Vulnerable") {
+			return ""
 		}
-	}
-	slices.Sort(list)
-	return fact.Known(list, dir)
+		return weakness
+	})
 }
 
 // steal is the share of time since the start in which the host of a virtual machine gave a CPU to others.
-func steal(h *host.Host) fact.Value {
-	text, err := h.Root.ReadText("/proc/stat")
-	if err != nil {
-		return files.Because(err)
-	}
-	first, _, _ := strings.Cut(text, "\n")
+func steal(stat string) fact.Value {
+	first, _, _ := strings.Cut(stat, "\n")
 	fields := strings.Fields(first)
 	const at = 8 // cpu user nice system idle iowait irq softirq steal
 	if len(fields) <= at {
@@ -196,7 +168,6 @@ func steal(h *host.Host) fact.Value {
 
 // thermal is how often the CPU that was slowed most was too hot.
 func thermal(h *host.Host) fact.Value {
-	const cpus = "/sys/devices/system/cpu"
 	throttles, counted := int64(0), false
 	names, _ := h.Root.ReadDir(cpus)
 	for _, n := range names {

@@ -4,6 +4,7 @@ package files
 import (
 	"errors"
 	"io/fs"
+	"slices"
 
 	"bulkhead/internal/advise/fact"
 	"bulkhead/internal/host"
@@ -39,6 +40,23 @@ func Number(h *host.Host, file string) fact.Value {
 		return Because(err)
 	}
 	return fact.Known(n, file)
+}
+
+// List is what a function makes of the entries of a directory, without "", sorted and each once. Source says what the
+// function reads.
+func List(h *host.Host, dir, source string, of func(entry string) string) fact.Value {
+	names, err := h.Root.ReadDir(dir)
+	if err != nil {
+		return Because(err)
+	}
+	list := []string{}
+	for _, n := range names {
+		if item := of(n); item != "" {
+			list = append(list, item)
+		}
+	}
+	slices.Sort(list)
+	return fact.Known(slices.Compact(list), source)
 }
 
 // OrNone reads a file that says none by not being there.

@@ -1,4 +1,5 @@
-package procfs
+// Package scheduling says how the kernel schedules the threads of this process.
+package scheduling
 
 import (
 	"errors"
@@ -10,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SetScheduling gives every thread of this process, and those that they make, a niceness (setpriority(2)), unless it is
+// Set gives every thread of this process, and those that they make, a niceness (setpriority(2)), unless it is
 // less nice already, and a timer slack: how much later than asked the kernel may wake it (prctl(2), PR_SET_TIMERSLACK;
 // default 50 µs). It sets what it can: a negative niceness takes CAP_SYS_NICE, and the slack a kernel of 4.6.
-func SetScheduling(niceness int, slack time.Duration) error {
+func Set(niceness int, slack time.Duration) error {
 	tasks, err := os.ReadDir("/proc/self/task")
 	for _, task := range tasks {
 		tid, _ := strconv.Atoi(task.Name())
