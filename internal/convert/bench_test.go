@@ -167,6 +167,12 @@ func TestTimeGrowsWithTheLength(t *testing.T) {
 			size = 1 << 11
 		}
 		small, big := took(size), took(8*size)
+		for range 3 { // the garbage of one measurement may be collected in another
+			if big <= 16*small {
+				break
+			}
+			big = min(big, took(8*size))
+		}
 		t.Logf("%s: %s for %d bytes, %s for eight times as many", l.name, small.Round(time.Microsecond), size,
 			big.Round(time.Microsecond))
 		if big > 16*small+30*time.Millisecond {

@@ -49,6 +49,7 @@ func FuzzParse(f *testing.F) {
 			f.Add(string(text))
 		}
 	}
+	f.Add("---")
 	f.Fuzz(func(t *testing.T, text string) {
 		p, err := parse.Policy([]policy.Source{{Path: "main", Text: text}})
 		checkProblems(t, text, err)

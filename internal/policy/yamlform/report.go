@@ -76,6 +76,7 @@ func (r *Report) Add(p policy.Problem) {
 		p = policy.Problem{Pos: p.Pos, Msg: fmt.Sprintf("there are more than %d problems; the others are not listed",
 			maxProblems)}
 	}
+	p.Pos = r.lines.Inside(p.Pos)
 	p.Source = cmp.Or(p.Source, r.lines.At(p.Pos))
 	if length := len(p.Source); length > longestLine || length > longLine && len(r.problems) > manyQuotes {
 		p.Source = ""
@@ -131,9 +132,10 @@ func (l Lines) At(at policy.Pos) string {
 }
 
 // Inside moves a place behind the last line, where a parser notices that something is missing, to the
-// end of the last line that holds anything.
+// end of the last line that holds anything. In a file without known lines it moves nothing.
 func (l Lines) Inside(at policy.Pos) policy.Pos {
-	for file := l[at.File]; at.Line > 1 && (at.Line > len(file) || strings.TrimSpace(file[at.Line-1]) == ""); {
+	file, known := l[at.File]
+	for known && at.Line > 1 && (at.Line > len(file) || strings.TrimSpace(file[at.Line-1]) == "") {
 		at.Line--
 		at.Column = utf8.RuneCountInString(strings.TrimRight(l.At(at), "\r")) + 1
 	}
