@@ -164,7 +164,7 @@ func TestTimeGrowsWithTheLength(t *testing.T) {
 		}
 		size := 1 << 13
 		if l.file == "cgrules.conf" { // each of their rules may have 64 exceptions
-			size = 1 << 11
+			size = 1 << 12
 		}
 		small, big := took(size), took(8*size)
 		for range 3 { // the garbage of one measurement may be collected in another
