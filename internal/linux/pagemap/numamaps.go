@@ -104,23 +104,13 @@ func parseNumaMaps(text []byte) ([]Area, error) {
 }
 
 func parseArea(fields []string) (a Area, err error) {
-	if len(fields) < 2 {
-		return a, errors.New("no address and policy")
+	rest, err := a.parseHead(fields)
+	if err != nil {
+		return a, err
 	}
-	if a.Start, err = strconv.ParseUint(fields[0], 16, 64); err != nil {
-		return a, fmt.Errorf("%q is no address", fields[0])
-	}
-	rest := fields[1:]
-	end := slices.IndexFunc(rest, func(f string) bool {
-		return strings.Contains(f, "=") || f == "heap" || f == "stack" || f == "huge"
-	})
-	if end < 0 {
-		end = len(rest)
-	}
-	a.Policy, a.PageSize = strings.Join(rest[:end], " "), 4<<10
 	pages := map[int]int64{}
 	counts := map[string]int64{}
-	for _, field := range rest[end:] {
+	for _, field := range rest {
 		name, value, _ := strings.Cut(field, "=")
 		node, isNode := strings.CutPrefix(name, "N")
 		switch {
@@ -161,6 +151,25 @@ func parseArea(fields []string) (a Area, err error) {
 	a.Anon, a.Dirty = amount("anon", 0), amount("dirty", 0)
 	a.Active, a.Mapped = amount("active", all), amount("mapped", all)
 	return a, nil
+}
+
+// parseHead parses what is before the numbers, and gives those.
+func (a *Area) parseHead(fields []string) (rest []string, err error) {
+	if len(fields) < 2 {
+		return nil, errors.New("no address and policy")
+	}
+	if a.Start, err = strconv.ParseUint(fields[0], 16, 64); err != nil {
+		return nil, fmt.Errorf("%q is no address", fields[0])
+	}
+	rest = fields[1:]
+	end := slices.IndexFunc(rest, func(f string) bool {
+		return strings.Contains(f, "=") || f == "heap" || f == "stack" || f == "huge"
+	})
+	if end < 0 {
+		end = len(rest)
+	}
+	a.Policy, a.PageSize = strings.Join(rest[:end], " "), 4<<10
+	return rest[end:], nil
 }
 
 // counted are the numbers of a line that are read, beside those of the nodes.
