@@ -10,7 +10,7 @@ import (
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/apply"
-	"bulkhead/internal/plan"
+	"bulkhead/internal/cgroup"
 	"bulkhead/internal/testhost"
 )
 
@@ -63,5 +63,5 @@ func (s *site) onNode(group string, node int) int64 {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return plan.NodeBytes(text, h.Version, facts.PageSize)[node]
+	return cgroup.NodeBytes(text, h.Version, facts.PageSize)[node]
 }

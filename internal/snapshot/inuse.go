@@ -61,7 +61,7 @@ func (m *memoryInUse) OnNodes(group string) map[int]int64 {
 	if err != nil {
 		return nil
 	}
-	return plan.NodeBytes(text, h.Version, m.v.Facts.PageSize)
+	return cgroup.NodeBytes(text, h.Version, m.v.Facts.PageSize)
 }
 
 // Migrates implements plan.Memory.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -62,7 +61,7 @@ func Command(out io.Writer, look func() (*transaction.Controller, error), print 
 				return err
 			}
 			defer c.Close()
-			logins, err := loginsOf(cmd, dsn)
+			logins, err := usage.Logins(cmd, dsn)
 			if err != nil {
 				return err
 			}
@@ -87,35 +86,9 @@ func Command(out io.Writer, look func() (*transaction.Controller, error), print 
 	c.Flags().StringVar(&o.Instance, "instance", "", "only what concerns this instance, by its name in `discover`")
 	c.Flags().StringVar(&o.Severity, "severity", "", "only from this on: critical, high, medium, low or info")
 	c.Flags().BoolVar(&quiet, "explain-quiet", false, "list the rules that are kept, too, with what was read")
-	c.Flags().StringArrayVar(&dsn, "dsn", nil, "ask a server, `INSTANCE=@FILE`: a DSN in a file that only you may "+
-		"read, or INSTANCE=DSN without a password")
+	c.Flags().StringArrayVar(&dsn, "dsn", nil, usage.LoginsHelp)
 	c.AddCommand(listCmd(out, print), showCmd(out, print))
 	return c
-}
-
-// loginsOf reads how to log in to instances. A password on a command line is for all to read, and so it is refused.
-func loginsOf(cmd *cobra.Command, given []string) (map[string]*dblogin.Login, error) {
-	logins := map[string]*dblogin.Login{}
-	for _, one := range given {
-		name, text, found := strings.Cut(one, "=")
-		if !found || strings.Contains(name, ":") { // what was given may hold a password, and is not repeated
-			return nil, usage.Errorf(cmd, "--dsn is written INSTANCE=@FILE; `bulkhead discover` lists instances")
-		}
-		dsn, err := dblogin.Secret(text)
-		if err != nil {
-			return nil, usage.Errorf(cmd, "%v", err)
-		}
-		l, err := dblogin.Parse(dsn)
-		if err != nil {
-			return nil, usage.Errorf(cmd, "the DSN of %s: %v", name, err)
-		}
-		if l.Password != "" && dsn == text {
-			return nil, usage.Errorf(cmd, "the DSN of %s has a password, which everybody sees on a command line: "+
-				"write the DSN into a file of mode 0600 and give --dsn %s=@FILE", name, name)
-		}
-		logins[name] = l
-	}
-	return logins, nil
 }
 
 // unitsOf asks systemd, which is connected to when the first question comes.

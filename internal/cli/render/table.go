@@ -49,6 +49,9 @@ func (t *table) rows() []string {
 // grid is a table: cells of rows that have equally many. Columns are as wide as what a terminal shows of them.
 type grid [][]string
 
+// Table writes a table, whose first row are its headings, and an empty line.
+func Table(to io.Writer, rows [][]string) { grid(rows).print(to) }
+
 // print writes the table and an empty line.
 func (g grid) print(to io.Writer) {
 	for _, row := range g.rows(to) {

@@ -1,4 +1,4 @@
-package advice
+package usage
 
 import (
 	"os"
@@ -28,7 +28,7 @@ func TestLogins(t *testing.T) {
 		"mysql3306=mysql://app:geheim@local host/":     "of the form",
 		"mysql3306=@" + dir:                            "no regular file",
 	} {
-		logins, err := loginsOf(&cobra.Command{}, []string{given})
+		logins, err := Logins(&cobra.Command{}, []string{given})
 		switch {
 		case want == "" && (err != nil || logins["mysql3306"] == nil):
 			t.Errorf("%s: %v", given, err)

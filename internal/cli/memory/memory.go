@@ -1,0 +1,140 @@
+// Package memory is the verb memory of the command line: what memory databases have, and where.
+package memory
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"bulkhead/internal/cli/render"
+	"bulkhead/internal/cli/usage"
+	"bulkhead/internal/engine"
+	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/memory"
+	"bulkhead/internal/transaction"
+)
+
+// Command gives the verb. It writes to out, looks at the host through look, and answers with print.
+func Command(out io.Writer, look func() (*transaction.Controller, error), print func(v any, text func()) error,
+) *cobra.Command {
+	var dsn []string
+	c := &cobra.Command{
+		Use:   "memory [INSTANCE]",
+		Short: "what memory databases have: page sizes, huge pages, NUMA nodes, page tables",
+		Long: `memory shows what each database has in memory, by what costs nothing to read. With INSTANCE it reads the
+maps of each of its processes, one after the other: by page size, shared and private, on which nodes, and whether huge
+pages are really used. The kernel walks the page tables for it. A process of hundreds of GiB takes seconds, and may wait
+meanwhile. Nothing is changed.`,
+		Example: `  bulkhead memory                     each database, the pools of huge pages, the NUMA nodes
+  bulkhead memory mysql3306           read the maps of one
+  bulkhead memory postgresql5432 --dsn postgresql5432=@/root/pg.dsn
+                                      what the server says of huge pages, too`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			return usage.NoArguments(cmd, args[min(1, len(args)):])
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			logins, err := usage.Logins(cmd, dsn)
+			if err != nil {
+				return err
+			}
+			c, err := look()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			facts, err := c.Host.Facts()
+			if err != nil {
+				return err
+			}
+			m, err := c.Host.Memory(facts)
+			if err != nil {
+				return err
+			}
+			all, err := memory.Instances(c.Host)
+			if err != nil {
+				return err
+			}
+			if len(args) == 0 {
+				if len(logins) > 0 {
+					return usage.Errorf(cmd, "--dsn asks one server: name its instance")
+				}
+				o, err := summaries(c.Host, facts, m, all)
+				if err != nil {
+					return err
+				}
+				return print(o, func() { printOverview(out, o) })
+			}
+			at := slices.IndexFunc(all, func(i engine.Instance) bool { return i.Name() == args[0] })
+			if at < 0 {
+				return usage.Errorf(cmd, "no instance %q runs here: %s", args[0], namesOf(all))
+			}
+			for name := range logins {
+				if name != args[0] {
+					return usage.Errorf(cmd, "--dsn is for %s, but the instance is %s", name, args[0])
+				}
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
+			defer stop()
+			d, err := detailOf(ctx, c.Host, facts, m, all[at], func() ([]memory.Said, error) {
+				return memory.SaidBy(ctx, c.Host, all[at], logins[args[0]])
+			})
+			if err != nil {
+				return err
+			}
+			return print(d, func() { printDetail(out, d) })
+		},
+	}
+	c.Flags().StringArrayVar(&dsn, "dsn", nil, usage.LoginsHelp)
+	return c
+}
+
+func namesOf(all []engine.Instance) string {
+	if len(all) == 0 {
+		return "none does"
+	}
+	names := []string{}
+	for _, i := range all {
+		names = append(names, i.Name())
+	}
+	return strings.Join(names, ", ")
+}
+
+func summaries(h *host.Host, facts *host.Facts, m host.Memory, all []engine.Instance) (*overview, error) {
+	o := &overview{Machine: m, Instances: []memory.Summary{}}
+	for _, inst := range all {
+		s, err := memory.Summarize(h, facts, m.THP, inst)
+		if errors.Is(err, procfs.ErrExited) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		o.Instances = append(o.Instances, s)
+	}
+	return o, nil
+}
+
+func detailOf(ctx context.Context, h *host.Host, facts *host.Facts, m host.Memory, inst engine.Instance,
+	ask func() ([]memory.Said, error)) (*detail, error) {
+	i, err := memory.Read(ctx, h, facts, m.THP, inst)
+	if err != nil {
+		return nil, err
+	}
+	said, trouble := ask()
+	d := &detail{Machine: m, Instance: i, Said: render.OrEmpty(said), Imbalance: i.Imbalance(len(m.Nodes)),
+		Warnings: i.Warnings(m)}
+	if trouble != nil {
+		d.Warnings = append(d.Warnings, trouble.Error())
+	}
+	if w := i.Contradicts(said); w != "" {
+		d.Warnings = append(d.Warnings, w)
+	}
+	return d, nil
+}

@@ -1,0 +1,38 @@
+package usage
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"bulkhead/internal/dblogin"
+)
+
+// LoginsHelp is the help of the flag that Logins reads.
+const LoginsHelp = "ask a server, `INSTANCE=@FILE`: a DSN in a file that only you may read, or INSTANCE=DSN " +
+	"without a password"
+
+// Logins reads how to log in to instances. A password on a command line is for all to read, and so it is refused.
+func Logins(cmd *cobra.Command, given []string) (map[string]*dblogin.Login, error) {
+	logins := map[string]*dblogin.Login{}
+	for _, one := range given {
+		name, text, found := strings.Cut(one, "=")
+		if !found || strings.Contains(name, ":") { // what was given may hold a password, and is not repeated
+			return nil, Errorf(cmd, "--dsn is written INSTANCE=@FILE; `bulkhead discover` lists instances")
+		}
+		dsn, err := dblogin.Secret(text)
+		if err != nil {
+			return nil, Errorf(cmd, "%v", err)
+		}
+		l, err := dblogin.Parse(dsn)
+		if err != nil {
+			return nil, Errorf(cmd, "the DSN of %s: %v", name, err)
+		}
+		if l.Password != "" && dsn == text {
+			return nil, Errorf(cmd, "the DSN of %s has a password, which everybody sees on a command line: "+
+				"write the DSN into a file of mode 0600 and give --dsn %s=@FILE", name, name)
+		}
+		logins[name] = l
+	}
+	return logins, nil
+}
