@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/engine"
@@ -85,6 +87,10 @@ meanwhile. Nothing is changed.`,
 			d, err := detailOf(ctx, c.Host, facts, m, all[at], func() ([]memory.Said, error) {
 				return memory.SaidBy(ctx, c.Host, all[at], logins[args[0]])
 			})
+			if errors.Is(err, fs.ErrPermission) {
+				return &api.Error{Code: api.CodeFailed, Err: err,
+					Hint: "only root may read the maps of other users' processes: run it with sudo"}
+			}
 			if err != nil {
 				return err
 			}
