@@ -108,12 +108,13 @@ func start(t *testing.T, order string, files ...*os.File) engine.Member {
 	return engine.Member{ID: testhost.Identify(t, c.Process.Pid), Part: engine.PartMain}
 }
 
+const poolFile = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
+
 // pool has some huge pages of 2 MiB more, for as long as the test takes; false where the kernel gives none.
 func pool(t *testing.T, more int64) bool {
 	t.Helper()
-	const file = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
 	read := func() int64 {
-		text, err := os.ReadFile(file)
+		text, err := os.ReadFile(poolFile)
 		if err != nil {
 			return -1
 		}
@@ -125,14 +126,20 @@ func pool(t *testing.T, more int64) bool {
 		return false
 	}
 	t.Cleanup(func() {
-		if err := os.WriteFile(file, []byte(fmt.Sprint(before)), 0); err != nil {
+		if err := os.WriteFile(poolFile, []byte(fmt.Sprint(before)), 0); err != nil {
 			t.Errorf("give the pool its size back: %v", err)
 		}
 	})
-	if err := os.WriteFile(file, []byte(fmt.Sprint(before+more)), 0); err != nil {
+	setPool(t, before+more)
+	return read() == before+more
+}
+
+// setPool makes the pool of a size, that pool gives back at the end of the test.
+func setPool(t *testing.T, pages int64) {
+	t.Helper()
+	if err := os.WriteFile(poolFile, []byte(fmt.Sprint(pages)), 0); err != nil {
 		t.Fatal(err)
 	}
-	return read() == before+more
 }
 
 func memfd(t *testing.T, size int64, flags int) *os.File {

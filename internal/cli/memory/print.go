@@ -161,7 +161,11 @@ func hugePages(i *memory.Instance) string {
 		}
 	}
 	if len(said) == 0 {
-		return "none of a pool: its memory is in the usual pages"
+		none := "none of a pool: its memory is in the usual pages"
+		if i.Needed > 0 {
+			none += fmt.Sprintf("; its shared memory would take %d of 2 MiB", i.Needed)
+		}
+		return none
 	}
 	return "really used: " + strings.Join(said, "; ")
 }
