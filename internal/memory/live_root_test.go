@@ -66,8 +66,8 @@ func instanceOf(t *testing.T, h *host.Host, in *database.Instance) engine.Instan
 	return all[at]
 }
 
-// What is said of the shared memory of a PostgreSQL is what it needs: it starts in a pool of just as many pages, and not
-// in one of 3 % fewer, with whatever settings.
+// What is said of the shared memory of a PostgreSQL is what it needs: it starts in a pool of just as many pages, and
+// not in one of 3 % fewer, with whatever settings.
 func TestNeededRoot(t *testing.T) {
 	const most = 400
 	if !pool(t, most) {
@@ -88,7 +88,8 @@ func TestNeededRoot(t *testing.T) {
 	}
 	random := rand.New(rand.NewPCG(24, 0))
 	for range 20 {
-		settings := []string{"-c", fmt.Sprintf("shared_buffers=%dkB", 1024+random.IntN(600<<10)),
+		settings := []string{
+			"-c", fmt.Sprintf("shared_buffers=%dkB", 1024+random.IntN(600<<10)),
 			"-c", fmt.Sprintf("max_connections=%d", 10+random.IntN(400)),
 			"-c", fmt.Sprintf("wal_buffers=%dkB", 64+random.IntN(16<<10)), "-c"}
 		if err := begin(append(settings, "huge_pages=off")...); err != nil {
