@@ -106,7 +106,7 @@ func Facts(ctx context.Context, h *host.Host, o Options) *fact.Set {
 	}
 	p, ok := placing.wait(ctx)
 	p.is.place(set, fact.Unknown("where the databases keep their files: %s", p.why(ok)))
-	together(set, list.is, ok && list.err == nil)
+	together(h, set, list.is, ok && list.err == nil)
 	return set
 }
 
