@@ -72,9 +72,12 @@ func Facts(ctx context.Context, h *host.Host, o Options) *fact.Set {
 		return result[[]server]{s, err}
 	})
 
-	for _, a := range []area[fact.Values]{kernel, machine} {
+	for what, a := range map[string]area[fact.Values]{"settings of the kernel": kernel,
+		"processors and memory": machine} {
 		if values, ok := a.wait(ctx); ok {
 			maps.Copy(set.Host, values)
+		} else {
+			set.Notes = append(set.Notes, what+" were not looked at: no answer in time")
 		}
 	}
 	late := fact.Unknown("no answer within %s", areaTime)

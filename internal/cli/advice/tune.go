@@ -95,6 +95,9 @@ func (s Session) tunings(cmd *cobra.Command, names []string, severity string, ds
 	}
 	rep := advise.Run(rules, gather.Facts(cmd.Context(), c.Host, gather.Options{Logins: logins, Known: known}),
 		advise.Options{Severity: severity, Today: time.Now().Format(time.DateOnly)})
+	for _, n := range rep.Notes { // what was not looked at is not set
+		render.Printf(cmd.ErrOrStderr(), "note: %s\n", n)
+	}
 	all := []tuning{}
 	for _, f := range rep.Findings {
 		if len(names) == 0 || slices.Contains(names, f.Rule) {
