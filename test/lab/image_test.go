@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -71,30 +72,40 @@ func lock(t *testing.T, cache string, names ...string) func() error {
 // machine without systemd.
 const recipe = "recipe"
 
-// build gives the image of a release of Debian. It is kept in the cache under the hash of the recipe; packages are as
-// old as their image: remove it for newer ones.
-func build(t *testing.T, cache, release string) image {
+// build gives the image of a mode: that of its release of Debian, or one of its own with more packages. It is kept in
+// the cache under the hash of the recipe; packages are as old as their image: remove it for newer ones.
+func build(t *testing.T, cache string, m Mode) image {
 	t.Helper()
-	dir := filepath.Join(cache, release+"-"+hash(t, recipe))
+	release, name := m.Release, m.Image()
+	dir := filepath.Join(cache, name+"-"+hash(t, recipe))
+	if m.Extra != "" {
+		dir += "-" + hash(t, m.Extra)
+	}
 	img := image{filepath.Join(dir, "root.img"), filepath.Join(dir, "vmlinuz"), filepath.Join(dir, "initrd")}
-	defer lock(t, cache, release+".lock")()
+	defer lock(t, cache, name+".lock")()
 	if _, err := os.Stat(dir); err == nil {
 		return img
 	}
-	t.Logf("building the image of %s (a few minutes)", release)
+	t.Logf("building the image of %s (a few minutes)", name)
 	start := time.Now()
 	work, err := os.MkdirTemp(cache, "build-")
 	must(t, err)
 	defer os.RemoveAll(work)
 	packages, err := os.ReadFile(filepath.Join(recipe, "packages"))
 	must(t, err)
+	hooks := []string{"--essential-hook=" + absolute(t, recipe, "hook"),
+		"--customize-hook=" + absolute(t, recipe, "customize")}
+	if m.Extra != "" {
+		more, err := os.ReadFile(filepath.Join(m.Extra, "packages"))
+		must(t, err)
+		packages = append(packages, more...)
+		hooks = append(hooks, "--customize-hook="+absolute(t, m.Extra, "customize"))
+	}
 	root, out := filepath.Join(work, "root"), filepath.Join(work, "out")
-	debootstrap := []string{"--quiet", "--variant=minbase",
+	debootstrap := slices.Concat([]string{"--quiet", "--variant=minbase",
 		"--include=" + strings.Join(strings.Fields(string(packages)), ","),
 		"--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
-		"--dpkgopt=path-exclude=/usr/share/doc/*",
-		"--essential-hook=" + absolute(t, recipe, "hook"), "--customize-hook=" + absolute(t, recipe, "customize"),
-		release, root}
+		"--dpkgopt=path-exclude=/usr/share/doc/*"}, hooks, []string{release, root})
 	if err := try(t, "mmdebstrap", debootstrap...); err != nil { // mirrors have bad moments
 		t.Logf("once more: %v", err)
 		must(t, os.RemoveAll(root))
@@ -110,7 +121,7 @@ func build(t *testing.T, cache, release string) image {
 	}
 	run(t, "mke2fs", "-q", "-t", "ext4", "-d", root, filepath.Join(out, "root.img"), "3G")
 	must(t, os.Rename(out, dir))
-	t.Logf("built the image of %s in %v", release, time.Since(start).Round(time.Second))
+	t.Logf("built the image of %s in %v", name, time.Since(start).Round(time.Second))
 	return img
 }
 

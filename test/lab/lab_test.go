@@ -49,7 +49,7 @@ func TestLab(t *testing.T) {
 	for _, m := range modes {
 		t.Run(m.Name, func(t *testing.T) {
 			t.Parallel()
-			img := build(t, dir, m.Release)
+			img := build(t, dir, m)
 			p.once.Do(func() { p.make(t) })
 			if p.image == "" {
 				t.Fatal("there is no payload to run")
@@ -67,15 +67,15 @@ func TestLab(t *testing.T) {
 func TestImages(t *testing.T) {
 	modes, err := ParseModes(*mode)
 	must(t, err)
-	releases := map[string]bool{}
+	images := map[string]Mode{}
 	for _, m := range modes {
-		releases[m.Release] = true
+		images[m.Image()] = m
 	}
 	dir := cache(t)
-	for release := range releases {
-		t.Run(release, func(t *testing.T) {
+	for name, m := range images {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			build(t, dir, release)
+			build(t, dir, m)
 		})
 	}
 }

@@ -37,7 +37,7 @@ func (m Mode) append() string {
 	words := append([]string{
 		"console=ttyS0", "quiet", "loglevel=1", "panic=-1", "root=/dev/vda", "rw",
 		"mitigations=off", "tsc=reliable", "clocksource=tsc", "lab.mode=" + m.Name,
-	}, m.Kernel()...)
+	}, slices.Concat(m.Kernel(), m.Words)...)
 	if !m.Systemd {
 		words = append(words, "init=/sbin/lab-init")
 	}
@@ -84,15 +84,18 @@ func bootOnce(t *testing.T, m Mode, img image, payload, log string) ([]byte, boo
 		go heard.Listen(ctx, silence, func() { silent.Store(true); cancel() })
 	}
 	args := append(slices.Clone(hardware), "-kernel", img.kernel, "-initrd", img.initrd, "-append", m.append())
-	drive := func(file string) { args = append(args, "-drive", "file="+file+",format=raw,if=virtio,snapshot=on") }
-	drive(img.root)
-	drive(payload)
+	drive := func(file, serial string) { // a serial number, as real disks have
+		args = append(args, "-drive", "file="+file+",format=raw,if=none,snapshot=on,id="+serial,
+			"-device", "virtio-blk-pci,drive="+serial+",serial="+serial)
+	}
+	drive(img.root, "lab-root")
+	drive(payload, "lab-payload")
 	work := t.TempDir()
 	for i := range spares {
 		file := filepath.Join(work, fmt.Sprintf("spare%d.img", i))
 		must(t, os.WriteFile(file, nil, 0o600))
 		must(t, os.Truncate(file, 512<<20))
-		drive(file)
+		drive(file, fmt.Sprintf("lab-spare%d", i))
 	}
 	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", args...)
 	// The machine does not outlive a driver that is killed.

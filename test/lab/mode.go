@@ -12,41 +12,61 @@ type Mode struct {
 	Release string // Debian's code name
 	Systemd bool   // PID 1; a shell script otherwise
 	Cgroups string // unified, hybrid or legacy
+	// Only is the package whose tests alone it runs, since they leave the machine changed; "" for those of its kind.
+	Only string
+	// Extra is a directory like the recipe's with more packages and a hook; "" for none.
+	Extra string
+	Words []string // more of the kernel's command line
 }
 
 // Modes are all that the lab can boot.
 var Modes = []Mode{
-	{"unified", "bookworm", false, "unified"},
-	{"hybrid", "bookworm", false, "hybrid"},
-	{"legacy", "bookworm", false, "legacy"},
-	{"systemd-unified", "bookworm", true, "unified"},
-	{"systemd-hybrid", "bookworm", true, "hybrid"},
-	{"systemd-legacy", "bookworm", true, "legacy"},
-	{"trixie-unified", "trixie", true, "unified"},
-	{"trixie-legacy", "trixie", true, "legacy"},
-	{"bullseye-unified", "bullseye", true, "unified"},
-	{"bullseye-hybrid", "bullseye", true, "hybrid"},
-	{"bullseye-legacy", "bullseye", true, "legacy"},
+	{Name: "unified", Release: "bookworm", Cgroups: "unified"},
+	{Name: "hybrid", Release: "bookworm", Cgroups: "hybrid"},
+	{Name: "legacy", Release: "bookworm", Cgroups: "legacy"},
+	{Name: "systemd-unified", Release: "bookworm", Systemd: true, Cgroups: "unified"},
+	{Name: "systemd-hybrid", Release: "bookworm", Systemd: true, Cgroups: "hybrid"},
+	{Name: "systemd-legacy", Release: "bookworm", Systemd: true, Cgroups: "legacy"},
+	{Name: "trixie-unified", Release: "trixie", Systemd: true, Cgroups: "unified"},
+	{Name: "trixie-legacy", Release: "trixie", Systemd: true, Cgroups: "legacy"},
+	{Name: "bullseye-unified", Release: "bullseye", Systemd: true, Cgroups: "unified"},
+	{Name: "bullseye-hybrid", Release: "bullseye", Systemd: true, Cgroups: "hybrid"},
+	{Name: "bullseye-legacy", Release: "bullseye", Systemd: true, Cgroups: "legacy"},
+}
+
+// Alone are the modes of machines for the tests of one package. They are no row of what is supported.
+var Alone = []Mode{
+	{Name: "advice", Release: "bookworm", Systemd: true, Cgroups: "unified", Only: "test/advice", Extra: "advice",
+		Words: []string{"elevator=noop"}},
 }
 
 // ParseModes gives the modes that a text names, "all" being each of them.
 func ParseModes(text string) ([]Mode, error) {
 	var asked []Mode
+	every := slices.Concat(Modes, Alone)
 	for name := range strings.FieldsSeq(text) {
-		at := slices.IndexFunc(Modes, func(m Mode) bool { return m.Name == name })
+		at := slices.IndexFunc(every, func(m Mode) bool { return m.Name == name })
 		switch {
 		case name == "all":
-			asked = append(asked, Modes...)
+			asked = append(asked, every...)
 		case at < 0:
 			return nil, fmt.Errorf("unknown mode %q", name)
 		default:
-			asked = append(asked, Modes[at])
+			asked = append(asked, every[at])
 		}
 	}
 	if len(asked) == 0 {
 		return nil, fmt.Errorf("%q names no mode", text)
 	}
 	return asked, nil
+}
+
+// Image is the name of the image that it boots.
+func (m Mode) Image() string {
+	if m.Extra != "" {
+		return m.Release + "-" + m.Name
+	}
+	return m.Release
 }
 
 // Kernel gives the words of the kernel's command line that make systemd mount the control groups so. Without systemd

@@ -37,7 +37,8 @@ func TestModeChecksWhatIsMounted(t *testing.T) {
 }
 
 func TestParseModes(t *testing.T) {
-	for text, want := range map[string]int{"unified": 1, " unified  trixie-legacy ": 2, "all": len(Modes)} {
+	for text, want := range map[string]int{"unified": 1, " unified  trixie-legacy ": 2, "all": len(Modes) + len(Alone),
+		"advice": 1} {
 		if got, err := ParseModes(text); err != nil || len(got) != want {
 			t.Errorf("%q: %v, %v", text, got, err)
 		}

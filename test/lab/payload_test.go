@@ -206,6 +206,9 @@ func packagesOf(m Mode) []string {
 		}
 		return asked
 	}
+	if m.Only != "" {
+		return []string{m.Only}
+	}
 	all := packages
 	if m.Systemd {
 		all = slices.Concat(packages, onSystemd)

@@ -43,6 +43,7 @@ var Table = []Row{
 	{"host.files_together", Number, "", "sum over instances", "files that the instances open at their limits"},
 	{"host.files_known", Flag, "", "sum over instances", "yes where that of every instance could be read"},
 	{"host.tasks_most", Number, "", "/proc/sys/kernel/pid_max, threads-max", "most tasks of the host"},
+	{"host.pid_max", Number, "", "/proc/sys/kernel/pid_max", "most numbers of tasks"},
 	{"host.files_most", Number, "", "/proc/sys/fs/file-max", "most open files of the host"},
 	{"host.segments", Number, Bytes, "/proc/sys/kernel/shmall", "most memory of SysV segments together"},
 	{"host.removes_ipc", Flag, "", "logind.conf RemoveIPC",
@@ -121,6 +122,8 @@ var Table = []Row{
 
 	{"host.somaxconn", Number, "", "/proc/sys/net/core/somaxconn", "longest queue of connections to accept"},
 	{"host.keepalive", Number, "s", "/proc/sys/net/ipv4/tcp_keepalive_time", "idle time before the first keepalive"},
+	{"host.ports_to_reserve", Text, "", "/proc/sys/net/ipv4/ip_local_reserved_ports, ports of the instances",
+		"ports that no outgoing connection gets, with those of the instances that it could take"},
 	{"host.port_low", Number, "", "/proc/sys/net/ipv4/ip_local_port_range", "first port of outgoing connections"},
 	{"host.port_high", Number, "", "/proc/sys/net/ipv4/ip_local_port_range", "last port of outgoing connections"},
 	{"host.syn_backlog", Number, "", "/proc/sys/net/ipv4/tcp_max_syn_backlog", "half-open connections of a port"},

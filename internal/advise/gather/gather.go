@@ -72,9 +72,12 @@ func Facts(ctx context.Context, h *host.Host, o Options) *fact.Set {
 		return result[[]server]{s, err}
 	})
 
-	for _, a := range []area[fact.Values]{kernel, machine} {
+	for what, a := range map[string]area[fact.Values]{"settings of the kernel": kernel,
+		"processors and memory": machine} {
 		if values, ok := a.wait(ctx); ok {
 			maps.Copy(set.Host, values)
+		} else {
+			set.Notes = append(set.Notes, what+" were not looked at: no answer in time")
 		}
 	}
 	late := fact.Unknown("no answer within %s", areaTime)
@@ -106,7 +109,7 @@ func Facts(ctx context.Context, h *host.Host, o Options) *fact.Set {
 	}
 	p, ok := placing.wait(ctx)
 	p.is.place(set, fact.Unknown("where the databases keep their files: %s", p.why(ok)))
-	together(set, list.is, ok && list.err == nil)
+	together(h, set, list.is, ok && list.err == nil)
 	return set
 }
 

@@ -1,6 +1,7 @@
 package gather
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"path"
@@ -26,6 +27,7 @@ var numbers = map[string]string{
 	"host.thp_none":          "/sys/kernel/mm/transparent_hugepage/khugepaged/max_ptes_none",
 	"host.autogroup":         "/proc/sys/kernel/sched_autogroup_enabled",
 	"host.hung_tasks":        "/proc/sys/kernel/hung_task_detect_count",
+	"host.pid_max":           "/proc/sys/kernel/pid_max",
 	"host.somaxconn":         "/proc/sys/net/core/somaxconn",
 	"host.keepalive":         "/proc/sys/net/ipv4/tcp_keepalive_time",
 	"host.aio_max":           "/proc/sys/fs/aio-max-nr",
@@ -190,13 +192,21 @@ func zfsCache(h *host.Host) fact.Value {
 	return fact.Unknown("%s has no c_max", file)
 }
 
-// portReserved says whether a port is one that no outgoing connection gets: "8080,33060-33062".
-func portReserved(h *host.Host, port int64) fact.Value {
-	const file = "/proc/sys/net/ipv4/ip_local_reserved_ports"
-	text, err := h.Root.ReadText(file)
+const reservedPorts = "/proc/sys/net/ipv4/ip_local_reserved_ports"
+
+// portRange are ports from one to another; text is what it was read from.
+type portRange struct {
+	low, high int64
+	text      string
+}
+
+// reserved reads the ports that no outgoing connection gets: "8080,33060-33062".
+func reserved(h *host.Host) ([]portRange, error) {
+	text, err := h.Root.ReadText(reservedPorts)
 	if err != nil {
-		return files.Because(err)
+		return nil, err //nolint:wrapcheck // with the file
 	}
+	var all []portRange
 	for one := range strings.SplitSeq(text, ",") {
 		first, last, isRange := strings.Cut(strings.TrimSpace(one), "-")
 		low, err := strconv.ParseInt(first, 10, 64)
@@ -209,11 +219,60 @@ func portReserved(h *host.Host, port int64) fact.Value {
 				continue
 			}
 		}
-		if low <= port && port <= high {
-			return fact.Known(true, file+" "+one)
+		all = append(all, portRange{low, high, one})
+	}
+	return all, nil
+}
+
+// portReserved says whether a port is one of them.
+func portReserved(h *host.Host, port int64) fact.Value {
+	all, err := reserved(h)
+	if err != nil {
+		return files.Because(err)
+	}
+	for _, r := range all {
+		if r.low <= port && port <= r.high {
+			return fact.Known(true, reservedPorts+" "+r.text)
 		}
 	}
-	return fact.Known(false, file)
+	return fact.Known(false, reservedPorts)
+}
+
+// portsToReserve is the list with the ports of the instances added that an outgoing connection could take, as the
+// kernel writes it: in order, ports that follow each other as one range.
+func portsToReserve(h *host.Host, set *fact.Set) fact.Value {
+	all, err := reserved(h)
+	if err != nil {
+		return files.Because(err)
+	}
+	low, known := set.Host.Get("host.port_low").Is.(int64)
+	high, known2 := set.Host.Get("host.port_high").Is.(int64)
+	if !known || !known2 {
+		return fact.Unknown("the range of ports of outgoing connections is not known")
+	}
+	for _, inst := range set.Instances {
+		if port, is := inst.Values.Get("instance.port").Is.(int64); is && low <= port && port <= high {
+			all = append(all, portRange{low: port, high: port})
+		}
+	}
+	slices.SortFunc(all, func(a, b portRange) int { return cmp.Compare(a.low, b.low) })
+	var joined []portRange
+	for _, r := range all {
+		if n := len(joined); n > 0 && r.low <= joined[n-1].high+1 {
+			joined[n-1].high = max(joined[n-1].high, r.high)
+			continue
+		}
+		joined = append(joined, r)
+	}
+	var list []string
+	for _, r := range joined {
+		text := strconv.FormatInt(r.low, 10)
+		if r.high > r.low {
+			text += "-" + strconv.FormatInt(r.high, 10)
+		}
+		list = append(list, text)
+	}
+	return fact.Known(strings.Join(list, ","), reservedPorts+", ports of the instances")
 }
 
 // machineFacts are those of the machine as a whole.

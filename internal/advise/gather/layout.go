@@ -17,8 +17,9 @@ import (
 	"bulkhead/internal/linux/sysroot"
 )
 
-// layoutFacts are those of how a file system was made, and of the device right below it.
-func layoutFacts(h *host.Host, storage *blockdev.Storage, m mountinfo.Mount, v fact.Values) {
+// layoutFacts are those of how a file system was made, and of the device right below it. It gives how many free blocks
+// ext4 keeps for itself.
+func layoutFacts(h *host.Host, storage *blockdev.Storage, m mountinfo.Mount, v fact.Values) (own uint64) {
 	v["mount.root"] = fact.Known(m.Point == "/", "/proc/self/mountinfo")
 	v["mount.errors"] = fact.Known("", "no ext4")
 	v["mount.stripe"], v["mount.xfs_v4"] = fact.Known(int64(0), "no XFS"), fact.Known(false, "no XFS")
@@ -34,6 +35,9 @@ func layoutFacts(h *host.Host, storage *blockdev.Storage, m mountinfo.Mount, v f
 		v["mount.errors"] = fact.Unknown("its device was not found")
 		if dev != nil {
 			v["mount.errors"] = ext4Errors(h, dev.Name)
+			at := path.Join("/sys/fs/ext4", strings.ReplaceAll(dev.Name, "/", "!"))
+			n, _ := h.Root.ReadInt(at + "/reserved_clusters")
+			own = uint64(max(n, 0)) //nolint:gosec // not below 0
 		}
 	case "xfs":
 		v["mount.stripe"] = fact.Known(int64(0), "/proc/self/mountinfo has no sunit")
@@ -45,13 +49,14 @@ func layoutFacts(h *host.Host, storage *blockdev.Storage, m mountinfo.Mount, v f
 		v["mount.xfs_v4"] = oldXFS(h, m.Point)
 	}
 	if dev == nil {
-		return
+		return own
 	}
 	dir := path.Join("/sys/dev/block", dev.Disk)
 	if n, err := h.Root.ReadInt(path.Join(dir, "md/chunk_size")); err == nil {
 		v["mount.chunk"] = fact.Known(n, path.Join(dir, "md/chunk_size"))
 	}
 	v["mount.snapshots"] = snapshots(storage, dev)
+	return own
 }
 
 // ext4Errors is what ext4 does after an error. The options of the mount have it only where it is not the file system's

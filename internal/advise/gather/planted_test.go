@@ -162,3 +162,38 @@ func TestPlantedFaults(t *testing.T) {
 		}
 	}
 }
+
+// A value that depends on the host is computed from it, and it is none where it would not help.
+func TestComputedValues(t *testing.T) {
+	values := func(changes map[string]string) map[string]string {
+		_, rep := found(t, tuned(t, changes))
+		all := map[string]string{}
+		for _, f := range rep.Findings {
+			all[f.Rule] = f.Change.Value
+		}
+		return all
+	}
+	const ports = sysctls + "net/ipv4/ip_local_port_range"
+	const reserved = sysctls + "net/ipv4/ip_local_reserved_ports"
+	got := values(map[string]string{
+		sysctls + "vm/min_free_kbytes": "13421773\n",
+		sysctls + "fs/file-max":        "8192\n",
+		sysctls + "kernel/pid_max":     "512\n",
+		ports:                          "1024 65000\n",
+		reserved:                       "27010-27016,3300-3305,8080\n",
+	})
+	for rule, want := range map[string]string{
+		"MEM-26": "1342177",
+		"LIM-05": "9223372036854775807",
+		"LIM-11": "4194304",
+		"NET-05": "3300-3306,5432,8080,27010-27017",
+	} {
+		if got[rule] != want {
+			t.Errorf("%s wants %q, not %q", rule, got[rule], want)
+		}
+	}
+	got = values(map[string]string{sysctls + "kernel/threads-max": "512\n", sysctls + "kernel/pid_max": "4194304\n"})
+	if value, is := got["LIM-11"]; !is || value != "" {
+		t.Errorf("LIM-11 wants pid_max to be %q where threads-max is the limit (%t)", value, is)
+	}
+}

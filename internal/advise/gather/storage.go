@@ -316,15 +316,16 @@ func mountFacts(h *host.Host, storage *blockdev.Storage) []fact.Object {
 		if pool, _, _ := strings.Cut(m.Source, "/"); m.Type == "zfs" {
 			v["mount.pool_state"] = files.Text(h, path.Join("/proc/spl/kstat/zfs", pool, "state"))
 		}
-		layoutFacts(h, storage, m, v)
-		space(h, m.Point, v)
+		own := layoutFacts(h, storage, m, v)
+		space(h, m.Point, own, v)
 		list = append(list, fact.Object{Name: m.Point, Values: v})
 	}
 	return list
 }
 
-// space is what is free of a mounted file system. One that does not answer costs its time alone.
-func space(h *host.Host, point string, v fact.Values) {
+// space is what is free of a mounted file system; own is how many free blocks it keeps for itself. One that does not
+// answer costs its time alone.
+func space(h *host.Host, point string, own uint64, v fact.Values) {
 	free, inodes, reserved := "mount.free_percent", "mount.inodes_percent", "mount.reserved_percent"
 	all := func(reason fact.Value) { v[free], v[inodes], v[reserved] = reason, reason, reason }
 	if !h.Root.Live() {
@@ -344,7 +345,8 @@ func space(h *host.Host, point string, v fact.Values) {
 		all(fact.Unknown("it tells no size"))
 	default:
 		v[free] = fact.Known(int64(s.Bavail*100/usable), "statfs of "+point)
-		v[reserved] = fact.Known(int64((s.Bfree-s.Bavail)*100/s.Blocks), "statfs of "+point)
+		kept := s.Bfree - s.Bavail
+		v[reserved] = fact.Known(int64((kept-min(kept, own))*100/s.Blocks), "statfs of "+point)
 	}
 	v[inodes] = fact.Known(int64(100), "statfs of "+point+": it has no fixed number of inodes")
 	if s.Files > 0 {

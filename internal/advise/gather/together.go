@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/advise/fact"
+	"bulkhead/internal/host"
 )
 
 // sum adds up one fact of all instances.
@@ -60,15 +61,16 @@ func (s sum) percentOf(whole fact.Value) fact.Value {
 }
 
 // together sums up what the instances of the host want. Without them nothing is known.
-func together(set *fact.Set, list []server, known bool) {
+func together(h *host.Host, set *fact.Set, list []server, known bool) {
 	if !known {
 		for _, name := range []string{"buffers_together", "buffers_percent", "buffers_known", "footprint_together",
 			"footprint_percent", "footprint_known", "huge_wanted", "huge_known", "connections_together",
-			"connections_known", "files_together", "files_known"} {
+			"connections_known", "files_together", "files_known", "ports_to_reserve"} {
 			set.Host["host."+name] = fact.Unknown("the instances of the host are not known")
 		}
 		return
 	}
+	set.Host["host.ports_to_reserve"] = portsToReserve(h, set)
 	memory := set.Host.Get("host.memory")
 	for name, of := range map[string]string{"buffers": "instance.buffer", "footprint": "instance.footprint"} {
 		s := sumOf(set.Instances, of, nil)

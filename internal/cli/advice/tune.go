@@ -67,7 +67,7 @@ type tuning struct {
 }
 
 // tunings asks the host and the rules; of the rules that are named, or of all.
-func (s Session) tunings(cmd *cobra.Command, names []string, severity string) ([]tuning, error) {
+func (s Session) tunings(cmd *cobra.Command, names []string, severity string, dsn []string) ([]tuning, error) {
 	if severity != "" && !slices.Contains(rule.Severities, severity) {
 		return nil, usage.Errorf(cmd, "%q is no severity: critical, high, medium, low and info are", severity)
 	}
@@ -80,6 +80,10 @@ func (s Session) tunings(cmd *cobra.Command, names []string, severity string) ([
 			return nil, usage.Errorf(cmd, "there is no rule %q; `bulkhead advise list` lists them", name)
 		}
 	}
+	logins, err := usage.Logins(cmd, dsn)
+	if err != nil {
+		return nil, err
+	}
 	c, err := s.Look()
 	if err != nil {
 		return nil, err
@@ -89,8 +93,11 @@ func (s Session) tunings(cmd *cobra.Command, names []string, severity string) ([
 	if err != nil {
 		render.Printf(cmd.ErrOrStderr(), "the applied policy cannot be read, and asks no server: %v\n", err)
 	}
-	rep := advise.Run(rules, gather.Facts(cmd.Context(), c.Host, gather.Options{Known: known}),
+	rep := advise.Run(rules, gather.Facts(cmd.Context(), c.Host, gather.Options{Logins: logins, Known: known}),
 		advise.Options{Severity: severity, Today: time.Now().Format(time.DateOnly)})
+	for _, n := range rep.Notes { // what was not looked at is not set
+		render.Printf(cmd.ErrOrStderr(), "note: %s\n", n)
+	}
 	all := []tuning{}
 	for _, f := range rep.Findings {
 		if len(names) == 0 || slices.Contains(names, f.Rule) {
@@ -130,12 +137,13 @@ func tuningOf(f advise.Finding) tuning {
 
 func tunePlanCmd(s Session) *cobra.Command {
 	var severity string
+	var dsn []string
 	c := &cobra.Command{
 		Use:   "plan [RULE…]",
 		Short: "what apply would set, and what of the advice is left to you",
 		Args:  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			all, err := s.tunings(cmd, args, severity)
+			all, err := s.tunings(cmd, args, severity, dsn)
 			if err != nil {
 				return err
 			}
@@ -143,6 +151,7 @@ func tunePlanCmd(s Session) *cobra.Command {
 		},
 	}
 	severityFlag(c, &severity)
+	c.Flags().StringArrayVar(&dsn, "dsn", nil, usage.LoginsHelp)
 	return c
 }
 
@@ -184,6 +193,7 @@ func printTunings(out io.Writer, all []tuning) {
 
 func tuneApplyCmd(s Session) *cobra.Command {
 	var severity string
+	var dsn []string
 	c := &cobra.Command{
 		Use:   "apply RULE… | apply --severity SEVERITY",
 		Short: "set what these rules advise, now and at boot, as one change",
@@ -194,7 +204,7 @@ func tuneApplyCmd(s Session) *cobra.Command {
 		if len(args) == 0 && severity == "" {
 			return usage.Errorf(cmd, "say which advice to follow: tune apply RULE…, or --severity")
 		}
-		all, err := s.tunings(cmd, args, severity)
+		all, err := s.tunings(cmd, args, severity, dsn)
 		if err != nil {
 			return err
 		}
@@ -217,6 +227,7 @@ func tuneApplyCmd(s Session) *cobra.Command {
 		return s.Change(cmd, q)
 	}
 	severityFlag(c, &severity)
+	c.Flags().StringArrayVar(&dsn, "dsn", nil, usage.LoginsHelp)
 	return c
 }
 

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"bulkhead/internal/advise"
 	"bulkhead/internal/api"
 )
@@ -62,5 +64,17 @@ vm.x = 1
 `
 	if out.String() != want {
 		t.Errorf("it says\n%s", out.String())
+	}
+}
+
+// The verbs of tune ask servers as advise does.
+func TestTuneTakesLogins(t *testing.T) {
+	for _, verb := range []string{"plan", "apply"} {
+		c := TuneCommand(Session{Flags: func(*cobra.Command) func(string) api.Request { return nil }})
+		c.SilenceErrors, c.SilenceUsage = true, true
+		c.SetArgs([]string{verb, "--severity", "info", "--dsn", "mysql3306=mysql://app:geheim@localhost/"})
+		if err := c.Execute(); err == nil || !strings.Contains(err.Error(), "everybody sees on a command line") {
+			t.Errorf("tune %s: %v", verb, err)
+		}
 	}
 }

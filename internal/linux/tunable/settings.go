@@ -1,6 +1,7 @@
 package tunable
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -139,7 +140,7 @@ func (s Settings) Write(_ context.Context, addr, value string) error {
 func (h Host) write(file, value string) error {
 	f, err := os.OpenFile(filepath.Join(h.Dir, file), os.O_WRONLY|os.O_TRUNC, 0)
 	if err == nil {
-		_, err = f.WriteString(value)
+		_, err = f.WriteString(cmp.Or(value, "\n")) // the kernel keeps what it has when nothing is written
 		err = errors.Join(err, f.Close())
 	}
 	if err != nil {

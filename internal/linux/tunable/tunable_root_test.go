@@ -28,6 +28,8 @@ func TestKernel(t *testing.T) {
 		"net.core.somaxconn":  {"1000", "2000"},
 		"net.ipv4.tcp_rmem":   {"4096 131072 2097152", "4096 131072 4194304"}, // the kernel puts tabs between them
 		"net/ipv4/ip_forward": {"1"},
+		// Empty at first: the kernel keeps what it has when nothing is written.
+		"net.ipv4.ip_local_reserved_ports": {"3306", "3306,5432-5433"},
 	} {
 		conformance.Run(t, conformance.Case{Actuator: h.Actuators()[tunable.KindSysctl], Target: tunable.Sysctl(name),
 			Values: values, Gone: "net.core.no_such"})
