@@ -25,6 +25,7 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/apply"
 	"bulkhead/internal/cli/advice"
+	"bulkhead/internal/cli/manual"
 	"bulkhead/internal/cli/memory"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
@@ -33,8 +34,11 @@ import (
 	"bulkhead/internal/transaction"
 )
 
-// Version is set at build time.
-var Version = "unreleased"
+// Version, and the commit that it is of, are set at build time.
+var (
+	Version = "unreleased"
+	Commit  = ""
+)
 
 // exit is an error that only carries an exit code: everything was said already.
 type exit struct{ code int }
@@ -180,7 +184,7 @@ Start here:
 	addGroup(root, groupBack, "Back:", rollbackCmd(s), releaseCmd(s))
 	addGroup(root, groupOther, "And:", agentCmd(s), importCmd(s), exportCmd(s), benchCmd(&s.output),
 		schemaCmd(&s.output), usage.CompletionCommand(s.stdout), versionCmd(&s.output))
-	root.AddCommand(watchdogCmd(s), probeLoadCmd(s))
+	root.AddCommand(watchdogCmd(s), probeLoadCmd(s), manual.Command())
 	root.SetHelpCommand(usage.HelpCommand())
 	root.SetHelpCommandGroupID(groupOther)
 	root.SetUsageTemplate(usage.Template)
