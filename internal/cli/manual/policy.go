@@ -174,14 +174,8 @@ func form(s schema) string {
 		}
 		return strings.Join(all, ", or ")
 	}
-	if only, ok := s["const"]; ok {
-		return fmt.Sprint(only)
-	}
-	if values, ok := s["enum"].([]any); ok {
-		return "one of " + joined(values)
-	}
-	if examples, ok := s["examples"].([]any); ok && s["type"] != "object" {
-		return "such as " + joined(examples)
+	if listed := listed(s); listed != "" {
+		return listed
 	}
 	switch s["type"] {
 	case "integer":
@@ -196,7 +190,7 @@ func form(s schema) string {
 		}
 		return "a list"
 	case "object":
-		if values := below(s, "additionalProperties"); values != nil && values["$ref"] != nil {
+		if values := below(s, "additionalProperties"); values["$ref"] != nil {
 			return "by name, " + form(values)
 		}
 		return ""
@@ -204,6 +198,20 @@ func form(s schema) string {
 		return "text"
 	}
 	return "text or a whole number"
+}
+
+// listed is what may be written where the schema lists it, or gives examples of it.
+func listed(s schema) string {
+	if only, ok := s["const"]; ok {
+		return fmt.Sprint(only)
+	}
+	if values, ok := s["enum"].([]any); ok {
+		return "one of " + joined(values)
+	}
+	if examples, ok := s["examples"].([]any); ok && s["type"] != "object" {
+		return "such as " + joined(examples)
+	}
+	return ""
 }
 
 // bounds says what a number must keep within.
