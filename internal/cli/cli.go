@@ -28,6 +28,7 @@ import (
 	"bulkhead/internal/cli/manual"
 	"bulkhead/internal/cli/memory"
 	"bulkhead/internal/cli/render"
+	"bulkhead/internal/cli/unit"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
@@ -183,7 +184,8 @@ Start here:
 		freezeCmd(s), thawCmd(s), confirmCmd(s))
 	addGroup(root, groupBack, "Back:", rollbackCmd(s), releaseCmd(s))
 	addGroup(root, groupOther, "And:", agentCmd(s), importCmd(s), exportCmd(s), benchCmd(&s.output),
-		schemaCmd(&s.output), usage.CompletionCommand(s.stdout), versionCmd(&s.output))
+		schemaCmd(&s.output), unit.Command(s.text, s.parsed, s.print), usage.CompletionCommand(s.stdout),
+		versionCmd(&s.output))
 	root.AddCommand(watchdogCmd(s), probeLoadCmd(s), manual.Command())
 	root.SetHelpCommand(usage.HelpCommand())
 	root.SetHelpCommandGroupID(groupOther)
