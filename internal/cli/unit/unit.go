@@ -17,9 +17,9 @@ func Command(out io.Writer, parsed func() (*policy.Policy, error), print func(an
 	c := &cobra.Command{
 		Use:   "unit",
 		Short: "what bulkhead.service must allow for the policy",
-		Long: `unit says what the policy file asks for and the packaged bulkhead.service forbids the agent. --print gives
-a drop-in that allows it, and no more; nothing when the packaged unit will do. On a host without systemd nothing is
-forbidden.`,
+		Long: `unit says what the policy file asks for and the packaged bulkhead.service forbids the agent. --print
+gives a drop-in that allows it, and no more; nothing when the packaged unit will do. On a host without systemd nothing
+is forbidden.`,
 		Example: `  bulkhead unit
   mkdir -p /etc/systemd/system/bulkhead.service.d
   bulkhead unit --print >/etc/systemd/system/bulkhead.service.d/policy.conf
