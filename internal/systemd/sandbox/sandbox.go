@@ -55,9 +55,10 @@ func Needs(p *policy.Policy) []Need {
 	}, Need{"io", "the headers of disks say which ASM disk group they are of", []string{"DeviceAllow=block-* r"}})
 	add(func(g *policy.Group) bool {
 		return slices.ContainsFunc(g.Settings, func(s policy.Setting) bool { return s.Key.OfNetwork() })
-	}, Need{"network", "packets are told by BPF programs, which are found again by number, and the kernel's pieces " +
-		"are tried in a network namespace", []string{"CapabilityBoundingSet=CAP_BPF CAP_SYS_ADMIN", "SystemCallFilter=bpf",
-		"RestrictNamespaces=net", "RestrictAddressFamilies=AF_INET AF_INET6", "RestrictRealtime=no"}})
+	}, Need{"network", "packets are told by BPF programs, which are found again by number, and the kernel's " +
+		"pieces are tried in a network namespace", []string{"CapabilityBoundingSet=CAP_BPF CAP_SYS_ADMIN",
+		"SystemCallFilter=bpf", "RestrictNamespaces=net", "RestrictAddressFamilies=AF_INET AF_INET6",
+		"RestrictRealtime=no"}})
 	if at := overTCP(p.Guard); at != "" {
 		needs = append(needs, Need{"guard of group " + at, "the database is asked over TCP",
 			[]string{"RestrictAddressFamilies=AF_INET AF_INET6"}})
