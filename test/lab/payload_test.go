@@ -149,6 +149,7 @@ var once = map[string]string{
 	"test/e2e.TestSecondDiskJoinsUnderLoad":               "",
 	"test/e2e.TestWeightsInTheLab":                        "",
 	"test/packaging.TestDebPackage":                       "",
+	"test/packaging.TestDropInOfUnit":                     "",
 	"test/network.TestAgentKilledWhileItShapes":           "",
 	"test/network.TestForeignQdiscThroughTheVerbs":        "",
 	"test/network.TestGuaranteesThroughTheVerbs":          "",
