@@ -15,11 +15,17 @@ export DEBIAN_FRONTEND := noninteractive
 export GOFLAGS ?= -trimpath
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-LDFLAGS := -s -w -X bulkhead/internal/cli.Version=$(VERSION)
+COMMIT := $(shell git rev-parse HEAD 2>/dev/null)
+LDFLAGS := -s -w -X bulkhead/internal/cli.Version=$(VERSION) -X bulkhead/internal/cli.Commit=$(COMMIT)
+# The day that manual pages and packages are of.
+export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),$(shell date +%s))
 
 GOLANGCI_VERSION := v2.15.0
 TOOLS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/bulkhead-tools
 GOLANGCI := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)/golangci-lint
+
+NFPM_VERSION := v2.45.2
+NFPM := $(TOOLS)/nfpm-$(NFPM_VERSION)/nfpm
 
 # Tests sync what they write. In memory that costs nothing, and what they hold does not depend on it.
 IN_MEMORY := $(if $(wildcard /dev/shm/.),TMPDIR=/dev/shm)
@@ -69,6 +75,13 @@ install: build ## put binary, units, init script, completion and manual below DE
 .PHONY: uninstall
 uninstall: ## take away what `make install` with the same DESTDIR and PREFIX put there
 	@DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' BINDIR='$(BINDIR)' UNITDIR='$(UNITDIR)' SYSCONFDIR='$(SYSCONFDIR)' scripts/install uninstall
+
+.PHONY: packages
+packages: build $(NFPM) ## deb and rpm for amd64 and arm64 into dist (ARCHES=amd64: only those; MAINTAINER='name <address>')
+	@NFPM='$(NFPM)' VERSION='$(VERSION)' LDFLAGS='$(LDFLAGS)' ARCHES='$(or $(ARCHES),amd64 arm64)' MAINTAINER='$(MAINTAINER)' scripts/packages
+
+$(NFPM):
+	GOBIN=$(@D) go install github.com/goreleaser/nfpm/v2/cmd/nfpm@$(NFPM_VERSION)
 
 .PHONY: deps
 deps: ## install the Debian packages that tests and demo use, if missing, without starting a server

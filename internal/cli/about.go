@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"runtime"
+	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
@@ -24,17 +26,36 @@ func schemaCmd(to *output) *cobra.Command {
 	}
 }
 
-// versionText is the version with what this program was built by and for.
-func versionText() string { return Version + " (" + runtime.Version() + ", " + runtime.GOARCH + ")" }
+// commit is the one that this program was built from, as make or the toolchain has noted it; "" where neither has.
+func commit() string {
+	noted := ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				noted = s.Value
+			}
+		}
+	}
+	return cmp.Or(Commit, noted)
+}
+
+// versionText is the version with what this program was built from, by and for.
+func versionText() string {
+	from := commit()
+	if from != "" {
+		from = ", commit " + from
+	}
+	return Version + " (" + runtime.Version() + ", " + runtime.GOARCH + from + ")"
+}
 
 func versionCmd(to *output) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "the version of this program",
+		Short: "the version of this program, and what it was built from",
 		RunE: func(*cobra.Command, []string) error {
 			if to.json {
-				return to.printJSON(map[string]string{"version": Version, "go": runtime.Version(),
-					"arch": runtime.GOARCH})
+				return to.printJSON(map[string]string{"version": Version, "commit": commit(),
+					"go": runtime.Version(), "arch": runtime.GOARCH})
 			}
 			render.Printf(to.out, "bulkhead %s\n", versionText())
 			return nil

@@ -25,16 +25,21 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/apply"
 	"bulkhead/internal/cli/advice"
+	"bulkhead/internal/cli/manual"
 	"bulkhead/internal/cli/memory"
 	"bulkhead/internal/cli/render"
+	"bulkhead/internal/cli/unit"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/transaction"
 )
 
-// Version is set at build time.
-var Version = "unreleased"
+// Version, and the commit that it is of, are set at build time.
+var (
+	Version = "unreleased"
+	Commit  = ""
+)
 
 // exit is an error that only carries an exit code: everything was said already.
 type exit struct{ code int }
@@ -179,8 +184,9 @@ Start here:
 		freezeCmd(s), thawCmd(s), confirmCmd(s))
 	addGroup(root, groupBack, "Back:", rollbackCmd(s), releaseCmd(s))
 	addGroup(root, groupOther, "And:", agentCmd(s), importCmd(s), exportCmd(s), benchCmd(&s.output),
-		schemaCmd(&s.output), usage.CompletionCommand(s.stdout), versionCmd(&s.output))
-	root.AddCommand(watchdogCmd(s), probeLoadCmd(s))
+		schemaCmd(&s.output), unit.Command(s.text, s.parsed, s.print), usage.CompletionCommand(s.stdout),
+		versionCmd(&s.output))
+	root.AddCommand(watchdogCmd(s), probeLoadCmd(s), manual.Command())
 	root.SetHelpCommand(usage.HelpCommand())
 	root.SetHelpCommandGroupID(groupOther)
 	root.SetUsageTemplate(usage.Template)

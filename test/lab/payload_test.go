@@ -42,7 +42,7 @@ var partly = map[string]*regexp.Regexp{"internal/bench": regexp.MustCompile("^Te
 // installs are the files of the repository that the tests of a package need or install, beside the binary.
 var installs = map[string][]string{"internal/bench": {},
 	last: {"scripts/install", "packaging/*.service", "packaging/*.conf", "packaging/init.d/*", "docs/*.md",
-		"docs/policy.schema.json", "examples/*.yaml"}}
+		"CHANGELOG.md", "docs/policy.schema.json", "examples/*.yaml"}}
 
 // What modes have in common beside their names and releases.
 const (
@@ -148,6 +148,8 @@ var once = map[string]string{
 	"test/e2e.TestLimitsOnRealStacks":                     "systemd-unified",
 	"test/e2e.TestSecondDiskJoinsUnderLoad":               "",
 	"test/e2e.TestWeightsInTheLab":                        "",
+	"test/packaging.TestDebPackage":                       "",
+	"test/packaging.TestDropInOfUnit":                     "",
 	"test/network.TestAgentKilledWhileItShapes":           "",
 	"test/network.TestForeignQdiscThroughTheVerbs":        "",
 	"test/network.TestGuaranteesThroughTheVerbs":          "",
@@ -269,9 +271,30 @@ func (p *payload) make(t *testing.T) {
 			must(t, os.WriteFile(filepath.Join(root, list+m.Name), []byte(text), 0o644))
 		}
 	}
+	if p.wants(debPackage) {
+		for version, dir := range map[string]string{"v0.0.1": "first", "v0.0.2": "second"} {
+			run(t, "make", "-C", top, "--no-print-directory", "packages", "ARCHES=amd64", "VERSION="+version,
+				"OUT="+absolute(t, root, "src", "packages", dir))
+		}
+	}
 	image := filepath.Join(p.work, "payload.img")
 	run(t, "mke2fs", "-q", "-t", "ext4", "-d", root, image, "512M")
 	p.image = image
+}
+
+// debPackage is the test that needs packages of two versions.
+const debPackage = "TestDebPackage"
+
+// wants says whether a test is to run in any of the machines.
+func (p *payload) wants(test string) bool {
+	for _, sections := range p.tests {
+		for _, tests := range sections {
+			if slices.Contains(tests, test) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // pattern matches tests as -test.run does, with the subtests asked for.

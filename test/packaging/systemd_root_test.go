@@ -31,6 +31,7 @@ type machine struct {
 	systemd    *systemd.Manager
 	postgresql string // the unit: each release of Debian has another
 	tasks      string // what the policy asks for
+	program    string // bulkhead, as installed
 }
 
 const (
@@ -57,7 +58,7 @@ func newMachine(t *testing.T) *machine {
 	if os.Getenv("BULKHEAD_LAB") != "1" {
 		t.Skip("installs bulkhead and governs the databases that run here: in the lab's machines only")
 	}
-	m := &machine{t: t, tree: testhost.Tree(t)}
+	m := &machine{t: t, tree: testhost.Tree(t), program: program}
 	var err error
 	if m.systemd, err = systemd.Connect(t.Context(), systemd.Options{}); err != nil {
 		t.Fatal(err)
@@ -97,7 +98,7 @@ func (m *machine) journal() string {
 
 // story is what there is to tell when something is not as it should be.
 func (m *machine) story() string {
-	out, _ := exec.Command(program, "history", "--long").CombinedOutput()
+	out, _ := exec.Command(m.program, "history", "--long").CombinedOutput()
 	return m.journal() + string(out[max(0, len(out)-8000):])
 }
 
@@ -399,7 +400,7 @@ func (m *machine) agrees(revision int) {
 		Problems []any
 		Groups   []any
 	}
-	text := m.do(program, "status", "--json")
+	text := m.do(m.program, "status", "--json")
 	if err := json.Unmarshal([]byte(text), &st); err != nil {
 		m.t.Fatalf("status: %v\n%s", err, text)
 	}
@@ -415,8 +416,8 @@ func (m *machine) agrees(revision int) {
 // verified has every limit read back, by `verify`, and the policy has nothing to do.
 func (m *machine) verified() {
 	m.t.Helper()
-	if out := m.do(program, "verify"); !strings.Contains(out, " 0 not enforced") {
+	if out := m.do(m.program, "verify"); !strings.Contains(out, " 0 not enforced") {
 		m.t.Errorf("verify says\n%s", out)
 	}
-	m.do(program, "plan", "--exit-code") // 3 when there is anything to do
+	m.do(m.program, "plan", "--exit-code") // 3 when there is anything to do
 }

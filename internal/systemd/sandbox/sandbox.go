@@ -1,0 +1,107 @@
+// Package sandbox says what bulkhead.service must allow, beyond what it does as packaged, so that the agent can do what
+// a policy asks for.
+//
+//	text := sandbox.DropIn(sandbox.Needs(p))
+//
+// It looks at the policy alone, not at the host. Nothing here is kept, so it is safe for concurrent use.
+package sandbox
+
+import (
+	"slices"
+	"strings"
+
+	"bulkhead/internal/dblogin"
+	"bulkhead/internal/policy"
+)
+
+// Need is something that a policy asks for and the packaged unit forbids.
+type Need struct {
+	For     string `json:"for"`     // what of the policy: "owner of group reports"
+	Because string `json:"because"` // what the kernel asks for
+	// Allow are settings of the unit's section [Service] (systemd.exec(5)); each adds to the unit's.
+	Allow []string `json:"allow"`
+}
+
+// Needs are those of a policy as it was parsed, in the order of the file's reference; nil where the packaged unit will
+// do. One kind is named once, with the first group that asks for it.
+func Needs(p *policy.Policy) []Need {
+	var needs []Need
+	var groups []*policy.Group
+	var gather func([]*policy.Group)
+	gather = func(all []*policy.Group) {
+		for _, g := range all {
+			groups = append(groups, g)
+			gather(g.Groups)
+		}
+	}
+	gather(p.Groups)
+	add := func(is func(*policy.Group) bool, n Need) {
+		if i := slices.IndexFunc(groups, is); i >= 0 {
+			n.For += " of group " + groups[i].Path
+			needs = append(needs, n)
+		}
+	}
+	if p.Agent.FastMoves {
+		needs = append(needs, Need{"agent.fast_moves", "it is a mount option of the control groups",
+			[]string{"CapabilityBoundingSet=CAP_SYS_ADMIN", "SystemCallFilter=@mount"}})
+	}
+	add(func(g *policy.Group) bool { return slices.ContainsFunc(g.Owner, givesFiles) }, Need{"owner",
+		"the kernel's files of the group get another owner",
+		[]string{"CapabilityBoundingSet=CAP_CHOWN CAP_FOWNER", "SystemCallFilter=@chown"}})
+	add(func(g *policy.Group) bool {
+		return slices.ContainsFunc(g.Settings, func(s policy.Setting) bool {
+			return strings.HasPrefix(s.On, policy.ASMPrefix)
+		})
+	}, Need{"io", "the headers of disks say which ASM disk group they are of", []string{"DeviceAllow=block-* r"}})
+	add(func(g *policy.Group) bool {
+		return slices.ContainsFunc(g.Settings, func(s policy.Setting) bool { return s.Key.OfNetwork() })
+	}, Need{"network", "packets are told by BPF programs, which are found again by number, and the kernel's " +
+		"pieces are tried in a network namespace", []string{"CapabilityBoundingSet=CAP_BPF CAP_SYS_ADMIN",
+		"SystemCallFilter=bpf", "RestrictNamespaces=net", "RestrictAddressFamilies=AF_INET AF_INET6",
+		"RestrictRealtime=no"}})
+	if at := overTCP(p.Guard); at != "" {
+		needs = append(needs, Need{"guard of group " + at, "the database is asked over TCP",
+			[]string{"RestrictAddressFamilies=AF_INET AF_INET6"}})
+	}
+	return needs
+}
+
+// givesFiles says whether the kernel's files get this owner.
+func givesFiles(o policy.Owner) bool { return o.Sets() || o.Enters() }
+
+// overTCP gives the first group whose database the guard asks over TCP; "" where there is none.
+func overTCP(g *policy.Guard) string {
+	if g == nil {
+		return ""
+	}
+	for _, guarded := range g.Groups {
+		login, err := dblogin.Parse(guarded.DSN)
+		if guarded.DSN == "" || err != nil {
+			continue
+		}
+		if network, _ := login.Place(); network != "unix" {
+			return guarded.Group
+		}
+	}
+	return ""
+}
+
+// DropIn is a drop-in of bulkhead.service that allows what is needed, "" for nothing.
+func DropIn(needs []Need) string {
+	if len(needs) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("# What the policy needs beyond bulkhead.service as packaged.\n[Service]\n")
+	var said []string
+	for _, n := range needs {
+		b.WriteString("# " + n.For + ": " + n.Because + "\n")
+		for _, line := range n.Allow {
+			if !slices.Contains(said, line) {
+				said = append(said, line)
+				b.WriteString(line + "\n")
+			}
+		}
+	}
+	return b.String()
+}
