@@ -26,6 +26,12 @@ func (c *Reconciler) SampleTasks(s *metrics.TaskSampler) map[string]metrics.Task
 	return s.Take(v.Tree, dirs, c.Host.Proc.TaskState)
 }
 
+// Seen is the view of the last full look, with its limits and its plan, and the revision in force then; nil while
+// nothing is governed. Its plan may have been carried out since. It is for the goroutine that calls Look.
+func (c *Reconciler) Seen() (v *transaction.View, revision int) {
+	return c.memory.seen, c.memory.seenRevision
+}
+
 // runsOf lists the directories of a group's commands of `run`, which systemd keeps beside that of its other processes.
 func runsOf(v *transaction.View, group, hierarchy string) []cgroup.Dir {
 	own, there := v.Layout.Own(group)[hierarchy]
