@@ -108,7 +108,8 @@ var networkRows = []Row{
 
 var limitRows = []Row{
 	{Name: "bulkhead_group_limits_not_in_force", Part: Limits, Kind: metrics.Gauge,
-		Source: "the agent's last full look", group: notInForce, Help: "Limits of the group that the host does not hold as asked."},
+		Source: "the agent's last full look", group: notInForce,
+		Help: "Limits of the group that the host does not hold as asked."},
 	{Name: "bulkhead_group_limit", Part: Limits, Kind: metrics.Gauge, Labels: []string{"knob", "device"},
 		Source: "the policy in force, with overrides and windows",
 		group:  limits(func(l *Limit) *float64 { return l.Asked }),
