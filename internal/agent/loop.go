@@ -73,17 +73,17 @@ func (a *Agent) sample(ctx context.Context, now time.Time) {
 	if !s.begin(now) {
 		return
 	}
-	v, revision := a.control.Seen()
-	if v != s.of {
-		s.of, s.watched = v, nil
-		if v != nil {
-			s.watched = inspect.Watch(v)
-		}
+	seen := a.control.Seen()
+	switch {
+	case seen.View != nil:
+		s.watched = inspect.Watch(seen.View)
+	case seen.Revision == 0:
+		s.watched = nil
 	}
 	go func(w *inspect.Watched) {
 		one, err := s.sampler.Take(ctx, w)
 		if err == nil {
-			one.Every, one.Revision = s.every, revision
+			one.Every, one.Revision = s.every, seen.Revision
 			a.complete(ctx, one)
 		}
 		if ctx.Err() == nil {

@@ -8,7 +8,6 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/inspect"
 	"bulkhead/internal/observe"
-	"bulkhead/internal/transaction"
 )
 
 // samples takes samples on the agent's clock, beside its loop, and keeps the last one. Nothing is read because somebody
@@ -19,7 +18,6 @@ type samples struct {
 	sampler inspect.Sampler // of the goroutine that takes a sample
 	next    time.Time       // when the next one is due; the loop's alone
 	watched *inspect.Watched
-	of      *transaction.View // that watched is of
 
 	mu      sync.Mutex // guards what follows
 	last    *observe.Sample

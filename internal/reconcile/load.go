@@ -26,10 +26,19 @@ func (c *Reconciler) SampleTasks(s *metrics.TaskSampler) map[string]metrics.Task
 	return s.Take(v.Tree, dirs, c.Host.Proc.TaskState)
 }
 
-// Seen is the view of the last full look, with its limits and its plan, and the revision in force then; nil while
-// nothing is governed. Its plan may have been carried out since. It is for the goroutine that calls Look.
-func (c *Reconciler) Seen() (v *transaction.View, revision int) {
-	return c.memory.seen, c.memory.seenRevision
+// Seen is what a full look saw.
+type Seen struct {
+	// View has limits and a plan, which may have been carried out since.
+	View     *transaction.View
+	Revision int // that was in force; 0 while nothing is governed
+}
+
+// Seen is what the last full look saw. It gives the view once, and none until the next full look: a view is large. It
+// is for the goroutine that calls Look.
+func (c *Reconciler) Seen() Seen {
+	s := c.memory.seen
+	c.memory.seen.View = nil
+	return s
 }
 
 // runsOf lists the directories of a group's commands of `run`, which systemd keeps beside that of its other processes.

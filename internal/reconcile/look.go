@@ -78,7 +78,7 @@ func (c *Reconciler) Look(ctx context.Context, o LookOptions) (LookResult, error
 	if s.Rests() {
 		c.due.dealtWith(c.memory.Resolved, at, nil)
 		c.Admitted.Shut()
-		c.memory.seen, c.memory.seenRevision = nil, 0
+		c.memory.seen = Seen{}
 		return LookResult{}, nil
 	}
 	l := transaction.OptionsOver(s, s.Applied.Sources)
@@ -223,7 +223,7 @@ func (c *Reconciler) putRight(
 	if err != nil {
 		return nil, LookResult{}, err
 	}
-	c.memory.seen, c.memory.seenRevision = v, s.Applied.Revision
+	c.memory.seen = Seen{View: v, Revision: s.Applied.Revision}
 	highs := highsOf(v.Plan)
 	for d, group := range c.memory.highs {
 		if slices.Contains(barred, group) {

@@ -57,9 +57,7 @@ func (c *Reconciler) Close() {
 type memory struct {
 	snapshot.Cache
 	view *transaction.View // of the last look
-	// seen is the view of the last full look, with limits and a plan; nil while nothing is governed.
-	seen         *transaction.View
-	seenRevision int // that was in force then
+	seen Seen              // by the last full look; its view until somebody takes it
 	// classifier places what comes until the next look, by the rules of classified.
 	classifier *classify.Classifier
 	classified *transaction.View
