@@ -80,6 +80,7 @@ const (
 	binary   = prefix + "/bin/bulkhead"
 	unit     = prefix + "/lib/systemd/system/bulkhead.service"
 	before   = prefix + "/lib/systemd/system/bulkhead-before@.service"
+	serve    = prefix + "/lib/systemd/system/bulkhead-serve.service"
 	after    = prefix + "/lib/systemd/system/postgresql@.service.d/10-bulkhead.conf"
 	script   = "/etc/init.d/bulkhead"
 	complete = prefix + "/share/bash-completion/completions/bulkhead"
@@ -87,11 +88,13 @@ const (
 
 func TestInstalledFiles(t *testing.T) {
 	for name, mode := range map[string]fs.FileMode{
-		binary: 0o755, unit: 0o644, before: 0o644, after: 0o644, script: 0o755, complete: 0o644,
+		binary: 0o755, unit: 0o644, before: 0o644, serve: 0o644, after: 0o644, script: 0o755, complete: 0o644,
 		prefix + "/share/zsh/site-functions/_bulkhead":            0o644,
 		prefix + "/share/fish/vendor_completions.d/bulkhead.fish": 0o644,
 		prefix + "/share/doc/bulkhead/install.md":                 0o644,
 		prefix + "/share/doc/bulkhead/policy.schema.json":         0o644,
+		prefix + "/share/doc/bulkhead/bulkhead-grafana.json":      0o644,
+		prefix + "/share/doc/bulkhead/bulkhead-alerts.yml":        0o644,
 		prefix + "/share/doc/bulkhead/scylladb.yaml":              0o644,
 	} {
 		info, err := os.Stat(path(t, name))
@@ -99,7 +102,7 @@ func TestInstalledFiles(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, info, err)
 		}
 	}
-	for _, name := range []string{unit, before, script} {
+	for _, name := range []string{unit, before, serve, script} {
 		if text := read(t, name); strings.Contains(text, "/usr/local/bin/bulkhead") ||
 			strings.Contains(text, "/usr/local/share") {
 			t.Errorf("%s still names the default prefix", name)
@@ -213,7 +216,7 @@ func analyze(t *testing.T, args ...string) string {
 		t.Skip("there is no systemd-analyze here")
 	}
 	dir := t.TempDir()
-	for name, as := range map[string]string{unit: "bulkhead.service",
+	for name, as := range map[string]string{unit: "bulkhead.service", serve: "bulkhead-serve.service",
 		before: "bulkhead-before@postgresql@15-main.service"} {
 		text := strings.ReplaceAll(read(t, name), prefix+"/bin/", path(t, prefix)+"/bin/")
 		if err := os.WriteFile(filepath.Join(dir, as), []byte(text), 0o644); err != nil {
@@ -233,7 +236,7 @@ func analyze(t *testing.T, args ...string) string {
 }
 
 func TestSystemdUnderstandsTheUnits(t *testing.T) {
-	if out := analyze(t, "verify", "--man=no", "./bulkhead.service",
+	if out := analyze(t, "verify", "--man=no", "./bulkhead.service", "./bulkhead-serve.service",
 		"./bulkhead-before@postgresql@15-main.service"); strings.Contains(out, "bulkhead") {
 		t.Errorf("systemd-analyze verify says\n%s", out)
 	}
@@ -242,6 +245,8 @@ func TestSystemdUnderstandsTheUnits(t *testing.T) {
 // The exposure is that of a root service which must see every process: 2.9 of 10 on systemd 252.
 func TestUnitIsHardened(t *testing.T) {
 	out := analyze(t, "security", "--offline=yes", "--no-pager", "--threshold=35", "./bulkhead.service")
+	t.Log(regexp.MustCompile(`(?m)^.*Overall exposure.*$`).FindString(out))
+	out = analyze(t, "security", "--offline=yes", "--no-pager", "--threshold=20", "./bulkhead-serve.service")
 	t.Log(regexp.MustCompile(`(?m)^.*Overall exposure.*$`).FindString(out))
 }
 
