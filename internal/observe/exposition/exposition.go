@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/observe"
@@ -60,9 +61,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // Gatherer gives the figures of the last sample, those of the parts only when some are named.
 func (s *Server) Gatherer(ctx context.Context, parts ...observe.Part) prometheus.Gatherer {
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(&scrape{server: s, parts: parts, now: s.last.get(ctx)})
-	return reg
+	return prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		return s.families(s.last.get(ctx), parts), nil
+	})
 }
 
 // choose reads which parts a scrape asks for; nil is all.
@@ -91,76 +92,114 @@ func choose(query map[string][]string) (parts []observe.Part, err error) {
 	return parts, nil
 }
 
-// descriptions are made once: a Desc is checked and hashed when it is made.
-var descriptions = func() map[string]*prometheus.Desc {
-	all := map[string]*prometheus.Desc{}
-	for _, r := range slices.Concat(observe.Table, observe.Own) {
-		all[r.Name] = prometheus.NewDesc(r.Name, r.Help, r.AllLabels(), nil)
+// family is a row of the table as it is exposed.
+type family struct {
+	row *observe.Row
+	// names are those of the labels in the order of Prometheus, and at says which of the values that are told is whose.
+	names []*string
+	at    []int
+	kind  dto.MetricType
+}
+
+// families are all rows in the order of the table, the server's own ones first. A registry of collectors would check
+// and sort every figure of each answer anew, which is more work than all the rest; here the table is checked by its
+// tests.
+var families = func() (all []family) {
+	add := func(r *observe.Row) {
+		f := family{row: r, kind: dto.MetricType_GAUGE}
+		if r.Kind == metrics.Counter {
+			f.kind = dto.MetricType_COUNTER
+		}
+		labels := r.AllLabels()
+		for _, name := range slices.Sorted(slices.Values(labels)) {
+			f.names = append(f.names, &name)
+			f.at = append(f.at, slices.Index(labels, name))
+		}
+		all = append(all, f)
+	}
+	for i := range observe.Own {
+		add(&observe.Own[i])
+	}
+	for i := range observe.Table {
+		add(&observe.Table[i])
 	}
 	return all
 }()
 
-// scrape is the collector of one answer.
-type scrape struct {
-	server *Server
-	parts  []observe.Part
-	now    state
+// metric is one figure with the values of its labels as they are told.
+func (f *family) metric(value float64, labels []string) *dto.Metric {
+	m := &dto.Metric{Label: make([]*dto.LabelPair, len(f.names))}
+	pairs := make([]dto.LabelPair, len(f.names))
+	for i, at := range f.at {
+		text := strings.ToValidUTF8(labels[at], "\uFFFD")
+		pairs[i].Name, pairs[i].Value = f.names[i], &text
+		m.Label[i] = &pairs[i]
+	}
+	if f.kind == dto.MetricType_COUNTER {
+		m.Counter = &dto.Counter{Value: &value}
+	} else {
+		m.Gauge = &dto.Gauge{Value: &value}
+	}
+	return m
 }
 
-// Describe implements prometheus.Collector. It is left to each answer which figures there are.
-func (c *scrape) Describe(chan<- *prometheus.Desc) {}
-
-// Collect implements prometheus.Collector.
-func (c *scrape) Collect(out chan<- prometheus.Metric) {
-	tell := func(r *observe.Row, value float64, labels ...string) {
-		kind := prometheus.GaugeValue
-		if r.Kind == metrics.Counter {
-			kind = prometheus.CounterValue
-		}
-		for i := range labels {
-			labels[i] = strings.ToValidUTF8(labels[i], "�")
-		}
-		m, err := prometheus.NewConstMetric(descriptions[r.Name], kind, value, labels...)
-		if err != nil {
-			m = prometheus.NewInvalidMetric(descriptions[r.Name], err)
-		}
-		out <- m
-	}
-	if c.now.sample != nil {
-		c.figures(tell)
-	}
-	up := 0.0
-	if c.now.sample != nil {
-		up = 1
-	}
-	tell(&observe.Own[0], up)
-	if c.now.known {
-		tell(&observe.Own[1], c.now.age.Seconds())
-	}
-	tell(&observe.Own[2], float64(c.server.dropped.Load()))
-	tell(&observe.Own[3], 1, c.server.o.Version)
-}
-
-// figures tells those of the sample, as many as there is room for.
-func (c *scrape) figures(tell func(*observe.Row, float64, ...string)) {
-	all, dropped := 0, 0
+// families gives the answer, as many figures as there is room for.
+func (s *Server) families(now state, parts []observe.Part) (all []*dto.MetricFamily) {
+	room, dropped := s.o.Series, int64(0)
 	ofGroup := map[string]int{}
-	for i := range observe.Table {
-		r := &observe.Table[i]
-		if c.parts != nil && !slices.Contains(c.parts, r.Part) {
-			continue
+	own := s.own(now)
+	for i := range families {
+		f := &families[i]
+		out := &dto.MetricFamily{Name: &f.row.Name, Help: &f.row.Help, Type: &f.kind}
+		switch {
+		case i < len(own):
+			own[i](func(value float64, labels ...string) {
+				out.Metric = append(out.Metric, f.metric(value, labels))
+			})
+		case now.sample == nil || len(parts) > 0 && !slices.Contains(parts, f.row.Part):
+		default:
+			f.row.Each(now.sample, func(value float64, labels ...string) {
+				if f.row.OfGroup() {
+					ofGroup[labels[0]]++
+				}
+				if room <= 0 || f.row.OfGroup() && ofGroup[labels[0]] > s.o.PerGroup {
+					dropped++
+					return
+				}
+				room--
+				out.Metric = append(out.Metric, f.metric(value, labels))
+			})
 		}
-		r.Each(c.now.sample, func(value float64, labels ...string) {
-			if r.OfGroup() {
-				ofGroup[labels[0]]++
-			}
-			if all >= c.server.o.Series || r.OfGroup() && ofGroup[labels[0]] > c.server.o.PerGroup {
-				dropped++
-				return
-			}
-			all++
-			tell(r, value, labels...)
-		})
+		if len(out.Metric) > 0 {
+			all = append(all, out)
+		}
 	}
-	c.server.dropped.Add(int64(dropped))
+	sum := float64(s.dropped.Add(dropped))
+	for _, f := range all {
+		if f.GetName() == "bulkhead_series_dropped_total" {
+			f.Metric[0].Counter.Value = &sum
+		}
+	}
+	slices.SortFunc(all, func(a, b *dto.MetricFamily) int { return strings.Compare(a.GetName(), b.GetName()) })
+	return all
+}
+
+// own tells the figures of the rows of observe.Own, in their order.
+func (s *Server) own(now state) []func(observe.Tell) {
+	return []func(observe.Tell){
+		func(tell observe.Tell) {
+			if now.sample != nil {
+				tell(1)
+			} else {
+				tell(0)
+			}
+		},
+		func(tell observe.Tell) {
+			if now.known {
+				tell(now.age.Seconds())
+			}
+		},
+		func(tell observe.Tell) { tell(0) }, // known at the end
+		func(tell observe.Tell) { tell(1, s.o.Version) },
+	}
 }

@@ -177,6 +177,27 @@ func inJSON(t *testing.T, usage map[string]any, name string) map[string]float64 
 	return map[string]float64{"": n}
 }
 
+// BenchmarkScrape is what an answer with fifty groups costs, the agent's aside.
+func BenchmarkScrape(b *testing.B) {
+	text, err := os.ReadFile("../testdata/sample.json")
+	one := &observe.Sample{}
+	if err == nil {
+		err = json.Unmarshal(text, one)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	for i := range 49 {
+		g := one.Groups[0]
+		g.Group = fmt.Sprint("mysql", i)
+		one.Groups = append(one.Groups, g)
+	}
+	s := New(Options{Fetch: always(one)})
+	for b.Loop() {
+		s.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/metrics", nil))
+	}
+}
+
 func TestCollect(t *testing.T) {
 	s := New(Options{Fetch: always(example(t))})
 	for query, want := range map[string]struct {
