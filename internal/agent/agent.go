@@ -33,6 +33,9 @@ func New(c *transaction.Controller, o Options) *Agent {
 	if o.Full <= 0 {
 		o.Full = 30 * time.Second
 	}
+	if o.Sample <= 0 {
+		o.Sample = 10 * time.Second
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -47,6 +50,7 @@ func New(c *transaction.Controller, o Options) *Agent {
 	}
 	a := &Agent{held: newBatch(), control: reconcile.New(c), trials: confirm.NewFallback(c, control.ApplyRest(c)),
 		scanner: c.Host.Proc.NewScanner(), o: o, wake: make(chan struct{}, 1)}
+	a.samples.every, a.samples.sampler.Host, a.samples.log = o.Sample, c.Host, o.Log
 	a.notifier = newNotifier(o, time.Now())
 	a.placements.resident = func(pid int) int64 {
 		m, err := c.Host.Proc.Memory(pid)
@@ -307,7 +311,7 @@ func (a *Agent) sampleLoads(now time.Time) {
 	if a.sampled.IsZero() {
 		elapsed = 0 // the averages begin at nothing, like the kernel's
 	}
-	a.sampled, a.loads = now, a.loads.Next(sample, elapsed)
+	a.sampled, a.loads, a.tasks = now, a.loads.Next(sample, elapsed), sample
 }
 
 // Fill adds to a status what only the agent knows.

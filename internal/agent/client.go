@@ -17,6 +17,7 @@ import (
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/observe"
 )
 
 // Client talks to a running agent.
@@ -118,6 +119,15 @@ func (c *Client) Status(ctx context.Context) (*api.Status, error) {
 		return nil, err
 	}
 	return a.Status, a.Error.err()
+}
+
+// Sample asks for the last sample of what groups use.
+func (c *Client) Sample(ctx context.Context) (*observe.Sample, error) {
+	a, err := c.ask(ctx, http.MethodGet, "/v1/samples", nil)
+	if err != nil {
+		return nil, err
+	}
+	return a.Sample, a.Error.err()
 }
 
 // History asks for everything that was changed.

@@ -25,6 +25,8 @@ type Options struct {
 	// Full is the time between two full looks, which read every process and every limit again.
 	// Default 30 s.
 	Full time.Duration
+	// Sample is the time between two samples of what groups use. Default 10 s.
+	Sample time.Duration
 	// Ready is called once, when everything that the applied policy asks for is in force, or was tried for a while.
 	Ready func()
 	Log   *slog.Logger
@@ -45,6 +47,7 @@ type Agent struct {
 	sampler  metrics.TaskSampler
 	sampled  time.Time
 	notifier *notifier
+	samples  samples
 
 	queue  *eventQueue // nil without events
 	stream source
@@ -67,7 +70,8 @@ type Agent struct {
 	// changed holds the processes that verbs over the socket have moved.
 	changed []int
 	loads   metrics.Loads
-	said    string // the error that was logged last
+	tasks   map[string]metrics.TaskStates // of the last count
+	said    string                        // the error that was logged last
 	wake    chan struct{}
 }
 

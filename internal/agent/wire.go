@@ -9,6 +9,7 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/apply"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/observe"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 )
@@ -25,6 +26,8 @@ type answer struct {
 	Reply  *api.Reply    `json:"reply,omitempty"`
 	Status *api.Status   `json:"status,omitempty"`
 	Placed *api.PlacedAt `json:"placed,omitempty"`
+	// Sample is the answer to samples.
+	Sample *observe.Sample `json:"sample,omitempty"`
 	// History is the answer to history.
 	History []journal.Entry `json:"history,omitempty"`
 	Error   *wireError      `json:"error,omitempty"`

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"bulkhead/internal/agent"
+	"bulkhead/internal/cli/serve"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/transaction"
 )
@@ -51,6 +52,12 @@ It tells systemd when everything is in force, and others by --ready-fd: a line i
 	usage.SpanFlag(c, &o.Full, "full", 30*time.Second, "time between two looks at everything, limits too")
 	c.Flags().IntVar(&readyFD, "ready-fd", 0, "a file `descriptor` to tell that everything is in force (3 or more)")
 	return c
+}
+
+// serveCmd gives the verb serve, with the log and the agent of the session.
+func serveCmd(s *session) *cobra.Command {
+	return serve.Command(serve.Session{Socket: &s.socket, State: &s.state, Version: Version,
+		Log: func() *slog.Logger { return s.logger(slog.LevelInfo) }})
 }
 
 // readyOn gives what tells on an inherited descriptor that the agent is ready, as s6 and others want it; nil for none.

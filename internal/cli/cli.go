@@ -183,7 +183,7 @@ Start here:
 	addGroup(root, groupChange, "Change:", applyCmd(s), setCmd(s), unsetCmd(s), tuneCmd(s), runCmd(s), moveCmd(s),
 		freezeCmd(s), thawCmd(s), confirmCmd(s))
 	addGroup(root, groupBack, "Back:", rollbackCmd(s), releaseCmd(s))
-	addGroup(root, groupOther, "And:", agentCmd(s), importCmd(s), exportCmd(s), benchCmd(&s.output),
+	addGroup(root, groupOther, "And:", agentCmd(s), serveCmd(s), importCmd(s), exportCmd(s), benchCmd(&s.output),
 		schemaCmd(&s.output), unit.Command(s.text, s.parsed, s.print), usage.CompletionCommand(s.stdout),
 		versionCmd(&s.output))
 	root.AddCommand(watchdogCmd(s), probeLoadCmd(s), manual.Command())

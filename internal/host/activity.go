@@ -76,3 +76,13 @@ func parseActivity(text []byte) (Activity, error) {
 	}
 	return a, err
 }
+
+// Pressure gives the text of /proc/pressure for "cpu", "memory" or "io" (Documentation/accounting/psi.rst); "" where
+// the kernel does not tell it.
+func (h *Host) Pressure(resource string) string {
+	text, err := h.Root.ReadText("/proc/pressure/" + resource)
+	if err != nil {
+		return "" // an older kernel, or one that was booted without
+	}
+	return text
+}

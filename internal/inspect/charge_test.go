@@ -137,13 +137,17 @@ func TestTrafficOfAGroup(t *testing.T) {
 	v.Plan.Network = []netshape.Wanted{{Device: "eth0"}, {Device: "eth1"}}
 	held.Policers = policersOf(v, "eth0")
 	states := map[string]netshape.State{"eth0": held}
-	got := trafficOf(v, "shop", states)
+	source := trafficSourceOf(v)
+	if !slices.Equal(source.policers["eth0"], held.Policers) {
+		t.Errorf("programs on eth0: %+v", source.policers)
+	}
+	got := source.of("shop", states)
 	if want := []metrics.InterfaceTraffic{{Device: "eth0", Direction: "ingress", Policed: true}}; got.Counted ||
 		!slices.Equal(got.On, want) {
 		t.Errorf("shop: %+v", got)
 	}
 	for _, other := range []string{"jobs", "unnumbered"} {
-		if got := trafficOf(v, other, states); len(got.On) > 0 {
+		if got := source.of(other, states); len(got.On) > 0 {
 			t.Errorf("%s: %+v", other, got)
 		}
 	}

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -27,19 +28,44 @@ type traffic struct {
 	groups map[string]metrics.Traffic
 }
 
-// sampleTraffic reads the counters of all groups; nil when no interface is governed.
-func sampleTraffic(v *transaction.View) (*traffic, error) {
+// trafficSource says where the traffic of groups is counted. It does not change after it was made.
+type trafficSource struct {
+	policers map[string][]bpf.Program // by governed interface
+	devices  []string                 // the governed interfaces, in the order of the plan
+	groups   []string
+	dirs     map[string][]string // of a group, that programs count in
+	slots    map[string]netshape.Slot
+}
+
+// trafficSourceOf finds it; nil when no interface is governed.
+func trafficSourceOf(v *transaction.View) *trafficSource {
 	if v.Network == nil || len(v.Plan.Network) == 0 {
-		return nil, nil
+		return nil
 	}
+	s := &trafficSource{
+		policers: map[string][]bpf.Program{}, dirs: map[string][]string{}, slots: maps.Clone(v.Network.Slots),
+	}
+	for _, w := range v.Plan.Network {
+		s.devices = append(s.devices, w.Device)
+		s.policers[w.Device] = policersOf(v, w.Device)
+	}
+	for _, g := range v.Classified.Groups {
+		s.groups = append(s.groups, g.Path)
+		s.dirs[g.Path] = layout.ProgramDirs(v.Facts, v.Layout, g.Path)
+	}
+	return s
+}
+
+// read reads the counters of all groups.
+func (s *trafficSource) read() (*traffic, error) {
 	t := &traffic{at: time.Now(), groups: map[string]metrics.Traffic{}}
 	states := map[string]netshape.State{}
 	err := snapshot.WithNetwork(func(k *netshape.Kernel) error {
-		for _, w := range v.Plan.Network {
-			s, err := k.Look(w.Device, nil)
+		for _, device := range s.devices {
+			state, err := k.Look(device, nil)
 			if err == nil {
-				s.Policers = policersOf(v, w.Device)
-				states[w.Device] = s
+				state.Policers = s.policers[device]
+				states[device] = state
 			}
 		}
 		return nil
@@ -47,8 +73,8 @@ func sampleTraffic(v *transaction.View) (*traffic, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, g := range v.Classified.Groups {
-		t.groups[g.Path] = trafficOf(v, g.Path, states)
+	for _, group := range s.groups {
+		t.groups[group] = s.of(group, states)
 	}
 	return t, nil
 }
@@ -62,8 +88,8 @@ func policersOf(v *transaction.View, device string) []bpf.Program {
 	return nil
 }
 
-func trafficOf(v *transaction.View, group string, states map[string]netshape.State) (t metrics.Traffic) {
-	for _, dir := range layout.ProgramDirs(v.Facts, v.Layout, group) {
+func (s *trafficSource) of(group string, states map[string]netshape.State) (t metrics.Traffic) {
+	for _, dir := range s.dirs[group] {
 		out, in, ok, err := bpf.Counted(dir)
 		if err != nil || !ok {
 			continue
@@ -72,16 +98,16 @@ func trafficOf(v *transaction.View, group string, states map[string]netshape.Sta
 		t.Out.Bytes, t.Out.Packets = t.Out.Bytes+out.Bytes, t.Out.Packets+out.Packets
 		t.In.Bytes, t.In.Packets = t.In.Bytes+in.Bytes, t.In.Packets+in.Packets
 	}
-	slot, numbered := v.Network.Slots[group]
-	for _, w := range v.Plan.Network {
-		s, looked := states[w.Device]
+	slot, numbered := s.slots[group]
+	for _, device := range s.devices {
+		state, looked := states[device]
 		for _, d := range []netshape.Direction{netshape.Egress, netshape.Ingress} {
-			held, ok := s.Held(slot, d)
+			held, ok := state.Held(slot, d)
 			if !numbered || !looked || !ok {
 				continue
 			}
 			t.On = append(t.On, metrics.InterfaceTraffic{
-				Device: w.Device, Direction: d.String(), Policed: held.Policed, Drops: held.Drops,
+				Device: device, Direction: d.String(), Policed: held.Policed, Drops: held.Drops,
 				Backlog: held.Backlog,
 				Volume:  metrics.Volume{Bytes: held.Bytes, Packets: held.Packets},
 			})
@@ -92,18 +118,20 @@ func trafficOf(v *transaction.View, group string, states map[string]netshape.Sta
 
 // addTraffic fills in what groups send and receive.
 func addTraffic(ctx context.Context, c *transaction.Controller, v *transaction.View, st *api.Status) {
-	before, err := sampleTraffic(v)
+	source := trafficSourceOf(v)
+	if source == nil {
+		return
+	}
+	before, err := source.read()
 	if err != nil {
 		c.Log.Warn("count the traffic of groups", "err", err)
-	}
-	if before == nil {
 		return
 	}
 	if transaction.Sleep(ctx, time.Until(before.at.Add(ratePeriod))) != nil {
 		return
 	}
-	now, err := sampleTraffic(v)
-	if err != nil || now == nil {
+	now, err := source.read()
+	if err != nil {
 		return
 	}
 	outside := outsiders(c, v)

@@ -208,12 +208,12 @@ var ioFields = []Field{
 		Help: "write requests", device: func(io *IO) *int64 { return &io.Writes }},
 }
 
-// resources are those whose pressure the kernel tells (CONFIG_PSI; cgroup v2 only).
-var resources = []string{"cpu", "memory", "io"}
+// Resources are those whose pressure the kernel tells (CONFIG_PSI; cgroup v2 only).
+var Resources = []string{"cpu", "memory", "io"}
 
 // pressureFields are the values of the lines "some" and "full" of the *.pressure files.
 func pressureFields() (fields []Field) {
-	for _, resource := range resources {
+	for _, resource := range Resources {
 		for line, who := range map[string]string{"some": "at least one task", "full": "all tasks"} {
 			since := "4.20"
 			if resource == "cpu" && line == "full" {

@@ -40,15 +40,20 @@ func Read(t *cgroup.Tree, d cgroup.Dir, only ...string) (Usage, error) {
 		texts, err := t.ReadMany(d, filesOf(version, only))
 		return parse(version, texts), err
 	}
-	there, err := t.Files(d)
+	there, err := figureFiles(t, d, version)
 	if err != nil {
 		return Usage{}, err
 	}
-	there = slices.DeleteFunc(there, func(name string) bool {
-		return !slices.ContainsFunc(allFiles[version], func(file string) bool { return isFile(name, file) })
-	})
 	texts, err := t.ReadMany(d, there)
 	return parse(version, texts), err
+}
+
+// figureFiles lists those files of a directory that tell fields.
+func figureFiles(t *cgroup.Tree, d cgroup.Dir, version int) ([]string, error) {
+	there, err := t.Files(d)
+	return slices.DeleteFunc(there, func(name string) bool {
+		return !slices.ContainsFunc(allFiles[version], func(file string) bool { return isFile(name, file) })
+	}), err
 }
 
 // ReadIO reads what was read and written so far: on v1 by the processes in d alone, on v2 by those below it too.
@@ -109,8 +114,8 @@ func parse(version int, texts map[string]string) Usage {
 		*f.value(&u) = n
 	}
 	u.IO = parseIO(version, texts)
-	for _, resource := range resources {
-		if p := parsePressure(texts[resource+".pressure"]); p != (Pressure{}) {
+	for _, resource := range Resources {
+		if p := ParsePressure(texts[resource+".pressure"]); p != (Pressure{}) {
 			if u.Pressure == nil {
 				u.Pressure = make(map[string]Pressure)
 			}
@@ -209,11 +214,11 @@ func parseIO(version int, texts map[string]string) []IO {
 	return all
 }
 
-// parsePressure parses a *.pressure file:
+// ParsePressure parses a *.pressure file:
 //
 //	some avg10=0.00 avg60=0.00 avg300=0.00 total=0
 //	full avg10=0.00 avg60=0.00 avg300=0.00 total=0
-func parsePressure(text string) Pressure {
+func ParsePressure(text string) Pressure {
 	var p Pressure
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)

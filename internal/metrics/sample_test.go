@@ -31,7 +31,7 @@ func TestFieldsAreWhatUsageHolds(t *testing.T) {
 			case reflect.Slice:
 				leaves(name+"[].", typ.Elem())
 			case reflect.Map:
-				for _, key := range resources {
+				for _, key := range Resources {
 					leaves(name+"."+key+".", typ.Elem())
 				}
 			case reflect.Struct:

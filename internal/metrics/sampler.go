@@ -29,10 +29,14 @@ type Sampler struct {
 // Read reads what the directories of a group say; false when none of them is there. Those that go meanwhile are left
 // out.
 func (g Group) Read(t *cgroup.Tree) (all Usage, found bool) {
+	return g.read(func(d cgroup.Dir) (Usage, error) { return Read(t, d) })
+}
+
+func (g Group) read(one func(cgroup.Dir) (Usage, error)) (all Usage, found bool) {
 	for _, dirs := range g.Dirs {
 		var sum Usage
 		for i, d := range dirs {
-			u, err := Read(t, d)
+			u, err := one(d)
 			if err != nil {
 				continue
 			}

@@ -47,17 +47,17 @@ func TestParseIO(t *testing.T) {
 }
 
 func TestParsePressure(t *testing.T) {
-	got := parsePressure("some avg10=0.28 avg60=0.58 avg300=1.15 total=19388847\nfull avg10=0.00 avg60=0.07 " +
+	got := ParsePressure("some avg10=0.28 avg60=0.58 avg300=1.15 total=19388847\nfull avg10=0.00 avg60=0.07 " +
 		"avg300=0.61 total=12832905\nnew avg10=1.00")
 	want := Pressure{Some: &Stall{0.28, 0.58, 1.15, 19388847}, Full: &Stall{0, 0.07, 0.61, 12832905}}
 	if !reflect.DeepEqual(got, want) {
-		t.Errorf("parsePressure = %+v, want %+v", got, want)
+		t.Errorf("ParsePressure = %+v, want %+v", got, want)
 	}
-	if got := parsePressure("some avg10=0.00 avg60=0.00 avg300=0.00 total=0"); got.Some == nil || got.Full != nil {
+	if got := ParsePressure("some avg10=0.00 avg60=0.00 avg300=0.00 total=0"); got.Some == nil || got.Full != nil {
 		t.Errorf("cpu.pressure of an old kernel: %+v", got)
 	}
-	if got := parsePressure(""); got != (Pressure{}) {
-		t.Errorf("parsePressure(\"\") = %+v", got)
+	if got := ParsePressure(""); got != (Pressure{}) {
+		t.Errorf("ParsePressure(\"\") = %+v", got)
 	}
 }
 

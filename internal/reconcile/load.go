@@ -26,6 +26,21 @@ func (c *Reconciler) SampleTasks(s *metrics.TaskSampler) map[string]metrics.Task
 	return s.Take(v.Tree, dirs, c.Host.Proc.TaskState)
 }
 
+// Seen is what a full look saw.
+type Seen struct {
+	// View has limits and a plan, which may have been carried out since.
+	View     *transaction.View
+	Revision int // that was in force; 0 while nothing is governed
+}
+
+// Seen is what the last full look saw. It gives the view once, and none until the next full look: a view is large. It
+// is for the goroutine that calls Look.
+func (c *Reconciler) Seen() Seen {
+	s := c.memory.seen
+	c.memory.seen.View = nil
+	return s
+}
+
 // runsOf lists the directories of a group's commands of `run`, which systemd keeps beside that of its other processes.
 func runsOf(v *transaction.View, group, hierarchy string) []cgroup.Dir {
 	own, there := v.Layout.Own(group)[hierarchy]

@@ -78,6 +78,7 @@ func (c *Reconciler) Look(ctx context.Context, o LookOptions) (LookResult, error
 	if s.Rests() {
 		c.due.dealtWith(c.memory.Resolved, at, nil)
 		c.Admitted.Shut()
+		c.memory.seen = Seen{}
 		return LookResult{}, nil
 	}
 	l := transaction.OptionsOver(s, s.Applied.Sources)
@@ -222,6 +223,7 @@ func (c *Reconciler) putRight(
 	if err != nil {
 		return nil, LookResult{}, err
 	}
+	c.memory.seen = Seen{View: v, Revision: s.Applied.Revision}
 	highs := highsOf(v.Plan)
 	for d, group := range c.memory.highs {
 		if slices.Contains(barred, group) {

@@ -57,6 +57,7 @@ func (c *Reconciler) Close() {
 type memory struct {
 	snapshot.Cache
 	view *transaction.View // of the last look
+	seen Seen              // by the last full look; its view until somebody takes it
 	// classifier places what comes until the next look, by the rules of classified.
 	classifier *classify.Classifier
 	classified *transaction.View

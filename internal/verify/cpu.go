@@ -2,6 +2,7 @@ package verify
 
 import (
 	"bulkhead/internal/classify"
+	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
@@ -192,9 +193,9 @@ func (p cpuProbes) rival(s policy.Setting, wants []plan.Wanted) (asked float64, 
 	if row.Version == 1 {
 		file, low, high = "cpu.shares", 2, 1<<18
 	}
-	rival := probe.Rival(int64(number(want)), low, high)
+	rival := probe.Rival(int64(knob.ParseNumber(want)), low, high)
 	theirs.values = map[string]string{file: strconv.FormatInt(rival, 10)}
-	return probe.ShareOf(number(want), float64(rival)), theirs
+	return probe.ShareOf(knob.ParseNumber(want), float64(rival)), theirs
 }
 
 // contend has two loads contend for one CPU, in a directory like the group's and in a rival's, and gives the part that

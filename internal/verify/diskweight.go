@@ -2,6 +2,7 @@ package verify
 
 import (
 	"bulkhead/internal/classify"
+	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
@@ -59,7 +60,7 @@ func (p diskProbes) weight(g classify.Group, s policy.Setting) *Measurement {
 func (p diskProbes) contend(ctx context.Context, group string, w plan.Wanted, device string, broken bool) (
 	share probe.Share, took time.Duration, err error,
 ) {
-	weight := number(w.Row.Parse(w.Value))
+	weight := knob.ParseNumber(w.Row.Parse(w.Value))
 	rival := max(1, int64(weight)/10)
 	if weight < 10 {
 		rival = int64(weight) * 10

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -140,7 +139,7 @@ func (v *Snapshot) inForce(group string, all policy.Settings) (sum float64) {
 			if err != nil || w.Setting.Key != s.Key && !w.Row.PerDevice {
 				continue
 			}
-			n := amount(w.Row, s.Key, w.Row.Line(text, f.Key))
+			n := w.Row.Number(s.Key, w.Row.Line(text, f.Key))
 			if n == 0 {
 				return 0
 			}
@@ -155,7 +154,7 @@ func (v *Snapshot) inForce(group string, all policy.Settings) (sum float64) {
 func (v *Snapshot) asked(group string, all policy.Settings) (sum float64) {
 	for _, s := range all {
 		for _, w := range v.wanted(group, s) {
-			sum += amount(w.Row, s.Key, w.Value)
+			sum += w.Row.Number(s.Key, w.Value)
 			break
 		}
 	}
@@ -177,42 +176,9 @@ func (v *Snapshot) coresInForce(group string) float64 {
 	if h.Version == 2 {
 		quota, period, _ = strings.Cut(files["cpu.max"], " ")
 	}
-	each := number(period)
+	each := knob.ParseNumber(period)
 	if each <= 0 || math.IsInf(each, 1) {
 		return 0
 	}
-	return number(quota) / each
-}
-
-// amount reads a limit from the text of a file: +Inf is none, 0 not known.
-func amount(row *knob.Row, key policy.Key, text string) float64 {
-	if row.File == "io.max" {
-		fields := map[policy.Key]string{
-			policy.KeyIOReadBandwidth: "rbps", policy.KeyIOWriteBandwidth: "wbps",
-			policy.KeyIOReadIOPS: "riops", policy.KeyIOWriteIOPS: "wiops",
-		}
-		for field := range strings.FieldsSeq(text) {
-			if name, value, _ := strings.Cut(field, "="); name == fields[key] {
-				return number(value)
-			}
-		}
-		return math.Inf(1)
-	}
-	text = row.Parse(text)
-	if row.PerDevice && (text == "" || text == "0") {
-		return math.Inf(1)
-	}
-	return number(text)
-}
-
-// number reads an amount from a file of the kernel: +Inf is no limit, 0 not known.
-func number(text string) float64 {
-	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
-	switch {
-	case strings.TrimSpace(text) == "max" || err == nil && (n < 0 || n >= math.MaxInt64/2):
-		return math.Inf(1)
-	case err != nil:
-		return 0
-	}
-	return float64(n)
+	return knob.ParseNumber(quota) / each
 }

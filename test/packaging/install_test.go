@@ -80,6 +80,7 @@ const (
 	binary   = prefix + "/bin/bulkhead"
 	unit     = prefix + "/lib/systemd/system/bulkhead.service"
 	before   = prefix + "/lib/systemd/system/bulkhead-before@.service"
+	serve    = prefix + "/lib/systemd/system/bulkhead-serve.service"
 	after    = prefix + "/lib/systemd/system/postgresql@.service.d/10-bulkhead.conf"
 	script   = "/etc/init.d/bulkhead"
 	complete = prefix + "/share/bash-completion/completions/bulkhead"
@@ -87,11 +88,13 @@ const (
 
 func TestInstalledFiles(t *testing.T) {
 	for name, mode := range map[string]fs.FileMode{
-		binary: 0o755, unit: 0o644, before: 0o644, after: 0o644, script: 0o755, complete: 0o644,
+		binary: 0o755, unit: 0o644, before: 0o644, serve: 0o644, after: 0o644, script: 0o755, complete: 0o644,
 		prefix + "/share/zsh/site-functions/_bulkhead":            0o644,
 		prefix + "/share/fish/vendor_completions.d/bulkhead.fish": 0o644,
 		prefix + "/share/doc/bulkhead/install.md":                 0o644,
 		prefix + "/share/doc/bulkhead/policy.schema.json":         0o644,
+		prefix + "/share/doc/bulkhead/bulkhead-grafana.json":      0o644,
+		prefix + "/share/doc/bulkhead/bulkhead-alerts.yml":        0o644,
 		prefix + "/share/doc/bulkhead/scylladb.yaml":              0o644,
 	} {
 		info, err := os.Stat(path(t, name))
@@ -99,7 +102,7 @@ func TestInstalledFiles(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, info, err)
 		}
 	}
-	for _, name := range []string{unit, before, script} {
+	for _, name := range []string{unit, before, serve, script} {
 		if text := read(t, name); strings.Contains(text, "/usr/local/bin/bulkhead") ||
 			strings.Contains(text, "/usr/local/share") {
 			t.Errorf("%s still names the default prefix", name)
@@ -222,7 +225,7 @@ func analyze(t *testing.T, dropIn string, args ...string) string {
 			t.Fatal(err)
 		}
 	}
-	for name, as := range map[string]string{unit: "bulkhead.service",
+	for name, as := range map[string]string{unit: "bulkhead.service", serve: "bulkhead-serve.service",
 		before: "bulkhead-before@postgresql@15-main.service"} {
 		write(as, strings.ReplaceAll(read(t, name), prefix+"/bin/", path(t, prefix)+"/bin/"))
 	}
@@ -243,7 +246,7 @@ func analyze(t *testing.T, dropIn string, args ...string) string {
 
 func TestSystemdUnderstandsTheUnits(t *testing.T) {
 	for _, dropIn := range []string{"", widest(t)} {
-		if out := analyze(t, dropIn, "verify", "--man=no", "./bulkhead.service",
+		if out := analyze(t, dropIn, "verify", "--man=no", "./bulkhead.service", "./bulkhead-serve.service",
 			"./bulkhead-before@postgresql@15-main.service"); strings.Contains(out, "bulkhead") {
 			t.Errorf("systemd-analyze verify says\n%s", out)
 		}
@@ -266,6 +269,8 @@ func TestUnitIsHardened(t *testing.T) {
 	if ordinary == most {
 		t.Error("the drop-in of `unit --print` changes nothing")
 	}
+	out := analyze(t, "", "security", "--offline=yes", "--no-pager", "--threshold=20", "./bulkhead-serve.service")
+	t.Log(regexp.MustCompile(`(?m)^.*Overall exposure.*$`).FindString(out))
 }
 
 // widest is the drop-in for a policy that needs all that one can need.

@@ -1,0 +1,58 @@
+//go:build root
+
+package agent
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"bulkhead/internal/api"
+	"bulkhead/internal/observe"
+	"bulkhead/internal/testhost"
+)
+
+// sampled waits for a sample of which something is true.
+func (s *site) sampled(what string, is func(*observe.Sample) bool) (one *observe.Sample) {
+	s.t.Helper()
+	soon(s.t, what, func() bool {
+		var err error
+		one, err = s.client.Sample(context.Background())
+		return err == nil && is(one)
+	})
+	return one
+}
+
+// The agent samples by itself what status shows, with the limits as numbers, and no group after a release. Nothing is
+// read because somebody asks.
+func TestSamples(t *testing.T) {
+	s := newSite(t)
+	argument, rule := mark(61031)
+	id := testhost.Spawn(t, "sleep", argument)
+	s.startWith(Options{Every: every, Full: 200 * time.Millisecond, Sample: 100 * time.Millisecond})
+	s.sampled("a sample without a policy", func(one *observe.Sample) bool {
+		return len(one.Groups) == 0 && one.Revision == 0 && one.Host.Busy > 0 && one.Agent.CPU > 0 &&
+			one.Agent.Memory > 0 && one.Every == 100*time.Millisecond
+	})
+	s.apply("groups:\n  a: {match: [{cmdline: '" + rule + "'}], cpu: {limit: 1.5}, tasks: 50, memory: {max: 64MiB}}\n")
+	one := s.sampled("the limits", func(one *observe.Sample) bool {
+		return len(one.Groups) == 1 && len(one.Groups[0].Limits) == 3 && one.Groups[0].Processes == 1
+	})
+	want := map[string]float64{"cpu.limit": 1.5, "tasks": 50, "memory.max": 64 << 20}
+	for _, l := range one.Groups[0].Limits {
+		if l.Asked == nil || l.Held == nil || *l.Asked != want[l.Key] || *l.Held != want[l.Key] || !l.InForce {
+			t.Errorf("%s: %+v", l.Key, l)
+		}
+	}
+	of := s.status().Groups[0].Usage
+	if g := one.Groups[0]; *g.Usage.Tasks.Current != *of.Tasks.Current || *g.Usage.CPU.Total > *of.CPU.Total ||
+		g.Usage.Memory.Anonymous == nil || one.Revision != 1 {
+		t.Errorf("the sample has %+v, status %+v", g, of)
+	}
+	s.sampled("a later sample", func(later *observe.Sample) bool { return later.At.After(one.At) && later.Age >= 0 })
+	s.must(api.Request{Verb: "release", All: true})
+	s.sampled("no group", func(one *observe.Sample) bool { return len(one.Groups) == 0 && one.Revision == 0 })
+	if at := s.group(id.PID); at != "-" {
+		t.Errorf("released, the process is in %s", at)
+	}
+}

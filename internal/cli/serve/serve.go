@@ -1,0 +1,203 @@
+// Package serve is the verb serve of the command line: what the agent samples, for Prometheus, by a process of its own
+// that needs no right but to read the agent's socket.
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/exporter-toolkit/web"
+	"github.com/spf13/cobra"
+
+	"bulkhead/internal/agent"
+	"bulkhead/internal/api"
+	"bulkhead/internal/cli/usage"
+	"bulkhead/internal/observe"
+	"bulkhead/internal/observe/exposition"
+)
+
+// defaultListen is a port of this host alone.
+const defaultListen = "127.0.0.1:9786"
+
+// Session is what the verb shares with the others.
+type Session struct {
+	Socket, State *string // where the agent is; read when the verb runs
+	Log           func() *slog.Logger
+	Version       string
+}
+
+// options are the flags of the verb.
+type options struct {
+	listen, config, textfile string
+	every                    time.Duration
+	perGroup, series         int
+}
+
+// Command gives the verb.
+func Command(s Session) *cobra.Command {
+	var o options
+	c := &cobra.Command{
+		Use:   "serve",
+		Short: "metrics for Prometheus, by a process of its own",
+		Long: `serve asks the agent for its last sample of what groups use and answers /metrics with it, as text or
+OpenMetrics. The agent reads the kernel on its own clock: a scrape costs nobody but serve. While the agent is away, or
+its sample is old, bulkhead_up is 0 and there are no figures of groups.
+
+serve needs no right but to read the agent's socket, which is open to whom ` + "`agent: {read: …}`" + ` of the policy
+names. It listens on this host alone unless --listen says otherwise; --web.config.file has certificates and users as
+other exporters read them. With --textfile it opens no port: it writes a file for node_exporter's textfile collector.
+
+  /metrics?collect[]=cpu&collect[]=memory    only these: cpu, memory, io, pressure, tasks, network, limits, agent
+  /metrics?exclude[]=limits                  all but these`,
+		Example: `  bulkhead serve                                              http://127.0.0.1:9786/metrics
+  bulkhead serve --listen :9786 --web.config.file web.yml     for others, with TLS and users
+  bulkhead serve --listen unix:/run/bulkhead-serve/metrics    on a unix socket
+  bulkhead serve --textfile /var/lib/prometheus/node-exporter/bulkhead.prom`,
+		Args: usage.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.textfile != "" && (cmd.Flags().Changed("listen") || o.config != "") {
+				return usage.Errorf(cmd, "--textfile opens no port: leave --listen and --web.config.file out")
+			}
+			server := exposition.New(exposition.Options{Fetch: s.fetch, Changed: changed(s.Log()), Version: s.Version,
+				PerGroup: o.perGroup, Series: o.series})
+			server.Gatherer(cmd.Context()) // so that the first scrape finds something
+			if o.textfile != "" {
+				return o.write(cmd.Context(), server, s.Log())
+			}
+			return o.serve(cmd.Context(), server, s.Log())
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&o.listen, "listen", defaultListen, "the `address` to listen on: HOST:PORT, or unix:PATH")
+	f.StringVar(&o.config, "web.config.file", "", "a `file` with certificates and users, as of other exporters")
+	f.StringVar(&o.textfile, "textfile", "", "write this `file` instead, for node_exporter's textfile collector")
+	usage.SpanFlag(c, &o.every, "every", 15*time.Second, "how often to write the file, with --textfile")
+	f.IntVar(&o.perGroup, "max-series-per-group", 70, "most figures of one group in an answer")
+	f.IntVar(&o.series, "max-series", 10_000, "most figures in an answer")
+	return c
+}
+
+// fetch asks the agent for its last sample.
+func (s Session) fetch(ctx context.Context) (*observe.Sample, error) {
+	client, err := agent.Dial(ctx, *s.Socket, *s.State)
+	if err != nil {
+		return nil, err
+	}
+	if client == nil {
+		return nil, &api.Error{Code: api.CodeFailed, Err: fmt.Errorf("no agent answers on %q", *s.Socket),
+			Hint: "start the agent; whom it answers says `agent: {read: …}` of the policy"}
+	}
+	return client.Sample(ctx)
+}
+
+// changed says in the log when samples cease to come, and when they come again.
+func changed(log *slog.Logger) func(error) {
+	return func(err error) {
+		if err == nil {
+			log.Info("the agent gives samples again")
+			return
+		}
+		log.Warn("no sample of the agent: figures of groups are left out", "err", err, "hint", api.HintOf(err))
+	}
+}
+
+// serve answers until ctx ends.
+func (o *options) serve(ctx context.Context, metrics http.Handler, log *slog.Logger) error {
+	l, err := listen(o.listen)
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", metrics)
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = w.Write([]byte("<!doctype html><title>bulkhead</title><a href=\"metrics\">metrics</a>\n"))
+	})
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+		WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
+	ended := context.AfterFunc(ctx, func() {
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
+		defer cancel()
+		_ = server.Shutdown(last)
+	})
+	defer ended()
+	if open(l) && o.config == "" {
+		log.Warn("everybody who reaches this address can read what groups use; --web.config.file sets users and TLS",
+			"address", l.Addr().String())
+	}
+	err = web.Serve(l, server, &web.FlagConfig{WebConfigFile: &o.config}, log)
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// listen opens a TCP port, or a unix socket "unix:PATH" whose mode lets its user and group in.
+func listen(address string) (net.Listener, error) {
+	path, isUnix := strings.CutPrefix(address, "unix:")
+	if !isUnix {
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			return nil, &api.Error{Code: api.CodeFailed, Err: fmt.Errorf("listen on %q: %w", address, err),
+				Hint: "give another --listen HOST:PORT"}
+		}
+		return l, nil
+	}
+	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == os.ModeSocket {
+		if conn, err := net.Dial("unix", path); err == nil {
+			_ = conn.Close()
+			return nil, &api.Error{Code: api.CodeFailed, Err: fmt.Errorf("somebody listens on %q already", path),
+				Hint: "stop that one, or give another --listen unix:PATH"}
+		}
+		_ = os.Remove(path) // a dead one's; what fails is said by listening
+	}
+	mask := syscall.Umask(0o117)
+	l, err := net.Listen("unix", path)
+	syscall.Umask(mask)
+	if err != nil {
+		return nil, &api.Error{Code: api.CodeFailed, Err: fmt.Errorf("listen on %q: %w", path, err),
+			Hint: "its directory has to be there, and to be yours"}
+	}
+	return l, nil
+}
+
+// open says whether a listener is reached from other hosts.
+func open(l net.Listener) bool {
+	at, tcp := l.Addr().(*net.TCPAddr)
+	return tcp && !at.IP.IsLoopback()
+}
+
+// write writes the file again and again until ctx ends, and then takes it away: nobody is to take old figures for new.
+func (o *options) write(ctx context.Context, server *exposition.Server, log *slog.Logger) error {
+	if filepath.Ext(o.textfile) != ".prom" {
+		log.Warn("node_exporter reads files whose names end in .prom alone", "file", o.textfile)
+	}
+	defer func() { _ = os.Remove(o.textfile) }()
+	failed := false
+	for {
+		// It is written beside the file and renamed: who reads it meanwhile sees the old one whole.
+		err := prometheus.WriteToTextfile(o.textfile, server.Gatherer(ctx))
+		switch {
+		case err != nil && !failed:
+			log.Error("the file cannot be written; trying again", "file", o.textfile, "err", err)
+		case err == nil && failed:
+			log.Info("the file is written again", "file", o.textfile)
+		}
+		failed = err != nil
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(o.every):
+		}
+	}
+}

@@ -1,0 +1,301 @@
+package serve
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/bcrypt"
+
+	"bulkhead/internal/api"
+)
+
+// safe is a buffer for several goroutines.
+type safe struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (s *safe) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+func (s *safe) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+// place is a directory with a socket at which something answers like an agent.
+type place struct {
+	t           *testing.T
+	dir, socket string
+	log         safe
+}
+
+func newPlace(t *testing.T) *place {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "bh") // the path of a socket is short (unix(7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return &place{t: t, dir: dir, socket: filepath.Join(dir, "agent")}
+}
+
+// agent answers with the sample of the table's tests until the test ends, or stop.
+func (p *place) agent() (stop func()) {
+	p.t.Helper()
+	text, err := os.ReadFile("../../observe/testdata/sample.json")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	l, err := net.Listen("unix", p.socket)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/hello", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(map[string]string{"state": p.dir})
+	})
+	mux.HandleFunc("GET /v1/samples", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprintf(w, `{"sample":%s}`, text)
+	})
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Second}
+	go func() { _ = server.Serve(l) }()
+	stop = func() { _ = server.Close() }
+	p.t.Cleanup(stop)
+	return stop
+}
+
+// run runs the verb until stop, which gives its error.
+func (p *place) run(args ...string) (stop func() error) {
+	p.t.Helper()
+	log := slog.New(slog.NewTextHandler(&p.log, nil))
+	c := Command(Session{Socket: &p.socket, State: &p.dir, Version: "1.2.3", Log: func() *slog.Logger { return log }})
+	c.SetArgs(args)
+	c.SetOut(io.Discard)
+	c.SetErr(io.Discard)
+	c.SilenceUsage, c.SilenceErrors = true, true
+	ctx, cancel := context.WithCancel(p.t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.ExecuteContext(ctx) }()
+	once := sync.OnceValue(func() error {
+		cancel()
+		select {
+		case err := <-ended:
+			return err
+		case <-time.After(30 * time.Second):
+			p.t.Error("it does not end")
+			return nil
+		}
+	})
+	p.t.Cleanup(func() { _ = once() })
+	return once
+}
+
+// soon waits until something is true.
+func soon(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+// address is where it listens, by its log.
+func (p *place) address() (at string) {
+	p.t.Helper()
+	soon(p.t, "the port", func() bool {
+		found := regexp.MustCompile(`msg="Listening on" address=(\S+)`).FindStringSubmatch(p.log.String())
+		if found != nil {
+			at = found[1]
+		}
+		return found != nil
+	})
+	return at
+}
+
+func get(t *testing.T, client *http.Client, url, password string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequest("GET", url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if password != "" {
+		r.SetBasicAuth("prometheus", password)
+	}
+	answer, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, string(text)
+}
+
+func TestPort(t *testing.T) {
+	p := newPlace(t)
+	stopAgent := p.agent()
+	stop := p.run("--listen", "127.0.0.1:0")
+	base := "http://" + p.address()
+	code, text := get(t, http.DefaultClient, base+"/metrics", "")
+	if code != 200 || !strings.Contains(text, "bulkhead_up 1\n") ||
+		!strings.Contains(text, `bulkhead_group_threads{engine="mysql",group="mysql3306",role="database"}`) ||
+		!strings.Contains(text, `bulkhead_build_info{version="1.2.3"} 1`) {
+		t.Errorf("answered %d %s", code, text)
+	}
+	if code, text := get(t, http.DefaultClient, base+"/metrics?collect[]=weather", ""); code != 400 ||
+		!strings.Contains(text, "weather") {
+		t.Errorf("an unknown kind is answered %d %s", code, text)
+	}
+	if code, text := get(t, http.DefaultClient, base+"/", ""); code != 200 || !strings.Contains(text, "metrics") {
+		t.Errorf("the page is answered %d %s", code, text)
+	}
+	stopAgent()
+	soon(t, "the agent to be missed", func() bool {
+		_, text := get(t, http.DefaultClient, base+"/metrics", "")
+		return strings.Contains(text, "bulkhead_up 0\n") && !strings.Contains(text, "bulkhead_group_threads")
+	})
+	if !strings.Contains(p.log.String(), "no agent answers") || strings.Contains(p.log.String(), "everybody who") {
+		t.Errorf("said %s", &p.log)
+	}
+	if err := stop(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+func TestUnixSocket(t *testing.T) {
+	p := newPlace(t)
+	p.agent()
+	path := filepath.Join(p.dir, "metrics")
+	stop := p.run("--listen", "unix:"+path)
+	p.address()
+	client := &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn,
+		error) {
+		return net.Dial("unix", path)
+	}}}
+	if code, text := get(t, client, "http://socket/metrics", ""); code != 200 ||
+		!strings.Contains(text, "bulkhead_up 1\n") {
+		t.Errorf("answered %d %s", code, text)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o660 {
+		t.Errorf("the socket: %v %v", info.Mode(), err)
+	}
+	_, err := listen("unix:" + path)
+	if api.CodeOf(err) != api.CodeFailed || !strings.Contains(err.Error(), "already") {
+		t.Errorf("a second one on the same socket: %v", err)
+	}
+	if err := stop(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	dead, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.(*net.UnixListener).SetUnlinkOnClose(false)
+	_ = dead.Close()
+	l, err := listen("unix:" + path)
+	if err != nil {
+		t.Fatalf("beside the socket of a dead one: %v", err)
+	}
+	_ = l.Close()
+	if err := os.WriteFile(path, []byte("kept"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := listen("unix:" + path); err == nil || api.HintOf(err) == "" {
+		t.Errorf("in the place of a file: %v", err)
+	}
+	if text, err := os.ReadFile(path); err != nil || string(text) != "kept" {
+		t.Errorf("the file holds %q, %v", text, err)
+	}
+}
+
+// Users are those of the web file.
+func TestUsers(t *testing.T) {
+	p := newPlace(t)
+	p.agent()
+	hash, err := bcrypt.GenerateFromPassword([]byte("secret"), bcrypt.MinCost)
+	config := filepath.Join(p.dir, "web.yml")
+	if err == nil {
+		err = os.WriteFile(config, []byte("basic_auth_users: {prometheus: '"+string(hash)+"'}\n"), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.run("--listen", "127.0.0.1:0", "--web.config.file", config)
+	base := "http://" + p.address()
+	for password, want := range map[string]int{"": 401, "wrong": 401, "secret": 200} {
+		if code, text := get(t, http.DefaultClient, base+"/metrics", password); code != want ||
+			strings.Contains(text, "bulkhead_up") != (want == 200) {
+			t.Errorf("with the password %q: %d %.80s", password, code, text)
+		}
+	}
+}
+
+// The file is there whole while the verb runs, and goes with it.
+func TestTextfile(t *testing.T) {
+	p := newPlace(t)
+	stopAgent := p.agent()
+	file := filepath.Join(p.dir, "bulkhead.prom")
+	stop := p.run("--textfile", file, "--every", "20ms")
+	holds := func(what string) bool {
+		text, err := os.ReadFile(file)
+		return err == nil && strings.Contains(string(text), what)
+	}
+	soon(t, "the file", func() bool { return holds("bulkhead_up 1\n") && holds("bulkhead_group_threads{") })
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o644 {
+		t.Errorf("the file: %v, %v", info, err)
+	}
+	stopAgent()
+	soon(t, "the agent to be missed", func() bool {
+		return holds("bulkhead_up 0\n") && !holds("bulkhead_group_threads{")
+	})
+	if err := stop(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	left, err := filepath.Glob(filepath.Join(p.dir, "*.prom*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("it left %q, %v", left, err)
+	}
+	if err := p.run("--textfile", file, "--listen", "127.0.0.1:0")(); err == nil {
+		t.Error("a file and a port at once")
+	}
+}
+
+func TestOpenToOthers(t *testing.T) {
+	for address, want := range map[string]bool{"127.0.0.1:0": false, ":0": true, "0.0.0.0:0": true} {
+		l, err := listen(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if open(l) != want {
+			t.Errorf("%s is open to others: %v", address, !want)
+		}
+		_ = l.Close()
+	}
+	if _, err := listen("127.0.0.1:port"); api.CodeOf(err) != api.CodeFailed || api.HintOf(err) == "" {
+		t.Errorf("a bad address: %v", err)
+	}
+	if _, err := listen("unix:/no/such/directory/socket"); err == nil || api.HintOf(err) == "" {
+		t.Errorf("a bad path: %v", err)
+	}
+}

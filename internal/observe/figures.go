@@ -1,0 +1,131 @@
+package observe
+
+import (
+	"maps"
+	"slices"
+
+	"bulkhead/internal/metrics"
+)
+
+// one is a row with a single figure.
+func one(value func(s *Sample) float64) func(*Sample, Tell) {
+	return func(s *Sample, tell Tell) { tell(value(s)) }
+}
+
+// agentCount is a row that counts what the agent did since it started.
+func agentCount(name, help string, value func(*Agent) int64) Row {
+	return Row{Name: "bulkhead_agent_" + name + "_total", Part: OfAgent, Kind: metrics.Counter, Source: "the agent",
+		Help: help, sample: one(func(s *Sample) float64 { return float64(value(&s.Agent)) })}
+}
+
+func slowest(s *Sample, tell Tell) {
+	if p := s.Agent.Placement; p != nil {
+		tell(p.Slowest.Seconds())
+	}
+}
+
+func hostPressure(s *Sample, tell Tell) {
+	for _, resource := range slices.Sorted(maps.Keys(s.Host.Pressure)) {
+		p := s.Host.Pressure[resource]
+		for kind, stall := range map[string]*metrics.Stall{"some": p.Some, "full": p.Full} {
+			if stall != nil {
+				tell(float64(stall.Total)/1e6, resource, kind)
+			}
+		}
+	}
+}
+
+func hostCPUs(s *Sample, tell Tell) {
+	if s.Host.CPUs > 0 {
+		tell(float64(s.Host.CPUs))
+	}
+}
+
+func hostCPU(s *Sample, tell Tell) {
+	tell(s.Host.Busy.Seconds(), "busy")
+	tell(s.Host.Idle.Seconds(), "idle")
+}
+
+// memoryKinds are those of /proc/meminfo that are shown.
+var memoryKinds = []struct{ kind, name string }{
+	{"total", "MemTotal"}, {"available", "MemAvailable"}, {"cached", "Cached"}, {"dirty", "Dirty"},
+	{"writeback", "Writeback"}, {"swap_total", "SwapTotal"}, {"swap_free", "SwapFree"},
+	{"committed", "Committed_AS"}, {"page_tables", "PageTables"}, {"huge", "Hugetlb"},
+}
+
+// MemoryOf picks what is shown of /proc/meminfo.
+func MemoryOf(info map[string]int64) map[string]int64 {
+	shown := make(map[string]int64, len(memoryKinds))
+	for _, k := range memoryKinds {
+		if n, known := info[k.name]; known {
+			shown[k.name] = n
+		}
+	}
+	return shown
+}
+
+func hostMemory(s *Sample, tell Tell) {
+	for _, k := range memoryKinds {
+		if n, known := s.Host.Memory[k.name]; known {
+			tell(float64(n), k.kind)
+		}
+	}
+}
+
+func groupTasks(_ *Sample, g *Group, tell Tell) {
+	if g.Tasks != nil {
+		tell(float64(g.Tasks.Running), "runnable")
+		tell(float64(g.Tasks.Blocked), "blocked")
+	}
+}
+
+func groupLoad(_ *Sample, g *Group, tell Tell) {
+	if g.Load != nil {
+		tell(g.Load[0])
+	}
+}
+
+func networkBytes(_ *Sample, g *Group, tell Tell) {
+	if t := g.Traffic; t != nil && t.Counted {
+		tell(float64(t.Out.Bytes), "egress")
+		tell(float64(t.In.Bytes), "ingress")
+	}
+}
+
+// interfaces is a row with a figure of each interface that counts for the group's limits.
+func interfaces(value func(*metrics.InterfaceTraffic) float64) func(*Sample, *Group, Tell) {
+	return func(_ *Sample, g *Group, tell Tell) {
+		if g.Traffic == nil {
+			return
+		}
+		for i := range g.Traffic.On {
+			if on := &g.Traffic.On[i]; !on.Policed {
+				tell(value(on), on.Device, on.Direction)
+			}
+		}
+	}
+}
+
+func notInForce(_ *Sample, g *Group, tell Tell) {
+	n := 0
+	for i := range g.Limits {
+		if l := &g.Limits[i]; !l.InForce && !l.Void {
+			n++
+		}
+	}
+	tell(float64(n))
+}
+
+// limits is a row with a figure of each limit.
+func limits(value func(*Limit) *float64) func(*Sample, *Group, Tell) {
+	return func(_ *Sample, g *Group, tell Tell) {
+		seen := map[string]bool{}
+		for i := range g.Limits {
+			l := &g.Limits[i]
+			if n := value(l); n != nil && !seen[l.Key+"\x00"+l.Device] {
+				seen[l.Key+"\x00"+l.Device] = true
+				tell(*n, l.Key, l.Device)
+			}
+		}
+	}
+}

@@ -1,0 +1,81 @@
+// Package observe has what an agent samples, and the table of what is shown of it: one row for each metric, with its
+// name, labels, unit, kind, source and help. The exposition, its documentation and its tests go by the table; a new
+// metric is a new row.
+//
+// A Sample is not changed after it was taken, and may be read from any goroutine. Nothing here reads the kernel.
+package observe
+
+import (
+	"time"
+
+	"bulkhead/internal/api"
+	"bulkhead/internal/metrics"
+)
+
+// Sample is what an agent saw at one moment: the JSON of GET /v1/samples. Field names are stable.
+type Sample struct {
+	At   time.Time     `json:"at"`      // when the sample was complete
+	Age  time.Duration `json:"age_ns"`  // since then, when the answer was given; by a clock that nobody sets
+	Took time.Duration `json:"took_ns"` // to read it
+	// Every is the time between two samples, and Skipped counts those that were not taken because the one before was
+	// not complete yet.
+	Every   time.Duration `json:"every_ns"`
+	Skipped int64         `json:"skipped,omitempty"`
+	// Waiting is for how long a sample has been under way when the answer was given; 0 is none.
+	Waiting time.Duration `json:"waiting_ns,omitempty"`
+	// Revision is that of the applied policy; 0: none is, or everything is released.
+	Revision int     `json:"revision,omitempty"`
+	Groups   []Group `json:"groups"`
+	Host     Host    `json:"host"`
+	Agent    Agent   `json:"agent"`
+	// Devices are the kernel's names of block devices, by number.
+	Devices map[string]string `json:"devices,omitempty"`
+}
+
+// Group is what one group uses, and its limits. A group that is above others has what is below it in its figures, as in
+// `status`.
+type Group struct {
+	Group     string `json:"group"`
+	Role      string `json:"role,omitempty"`
+	Engine    string `json:"engine,omitempty"` // "mysql"; "" of a group that is no instance's
+	Released  bool   `json:"released,omitempty"`
+	Processes int    `json:"processes"` // that belong to it, as of the agent's last look
+
+	Usage metrics.Usage `json:"usage"`
+	// Tasks are those that are runnable or blocked, and Load its load average; nil before the agent has counted.
+	Tasks   *metrics.TaskStates `json:"tasks,omitempty"`
+	Load    *metrics.Load       `json:"load_average,omitempty"`
+	Traffic *metrics.Traffic    `json:"traffic,omitempty"`
+	Limits  []Limit             `json:"limits"`
+}
+
+// Limit is one limit of a group as numbers in base units.
+type Limit struct {
+	Key    string `json:"key"`              // "memory.max"
+	Device string `json:"device,omitempty"` // block device, interface or page size
+	// Asked and Held are nil for no limit, and for what is no number.
+	Asked *float64 `json:"asked,omitempty"`
+	Held  *float64 `json:"held,omitempty"`
+	// InForce says that the host holds what was asked; Void that the limit has no effect beside others.
+	InForce bool `json:"in_force"`
+	Void    bool `json:"void,omitempty"`
+}
+
+// Host is what the machine as a whole has and does.
+type Host struct {
+	CPUs     int                         `json:"cpus"`
+	Busy     time.Duration               `json:"busy_ns"` // of all CPUs together, since boot
+	Idle     time.Duration               `json:"idle_ns"`
+	Load     float64                     `json:"load"` // average over a minute
+	Blocked  int                         `json:"blocked"`
+	Memory   map[string]int64            `json:"memory,omitempty"` // of /proc/meminfo, by its names, bytes
+	Pressure map[string]metrics.Pressure `json:"pressure,omitempty"`
+}
+
+// Agent is the agent itself, and what it costs.
+type Agent struct {
+	api.AgentStatus
+
+	CPU    time.Duration `json:"cpu_ns"`         // user and system time so far
+	Memory int64         `json:"resident_bytes"` // resident set
+}

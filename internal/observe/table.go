@@ -1,0 +1,183 @@
+package observe
+
+import (
+	"slices"
+	"time"
+
+	"bulkhead/internal/metrics"
+)
+
+// Table is every metric that is shown of a sample, in the order in which it is shown: where there is no room for all
+// figures of a group, those at its end are left out.
+var Table = slices.Concat(cpuRows, memoryRows, ioRows, pressureRows, taskRows, networkRows, limitRows, hostRows,
+	agentRows)
+
+var cpuRows = []Row{
+	{Name: "bulkhead_group_cpu_seconds_total", Part: CPU, Kind: metrics.Counter, Fields: show("cpu.total_us"),
+		Help: "CPU time of the group."},
+	{Name: "bulkhead_group_cpu_mode_seconds_total", Part: CPU, Kind: metrics.Counter, Labels: []string{"mode"},
+		Fields: show("user=cpu.user_us", "system=cpu.system_us"),
+		Help:   "CPU time of the group by mode; on cgroup v1 counted in ticks."},
+	{Name: "bulkhead_group_cpu_throttled_seconds_total", Part: CPU, Kind: metrics.Counter,
+		Fields: show("cpu.throttled_us"),
+		Help:   "Time for which its CPU limit held the group back, summed over the CPUs."},
+	{Name: "bulkhead_group_cpu_periods_total", Part: CPU, Kind: metrics.Counter, Fields: show("cpu.periods"),
+		Help: "Periods of its CPU limit in which the group wanted to run."},
+	{Name: "bulkhead_group_cpu_throttled_periods_total", Part: CPU, Kind: metrics.Counter,
+		Fields: show("cpu.throttled_periods"), Help: "Periods in which its CPU limit held the group back."},
+}
+
+var memoryRows = []Row{
+	{Name: "bulkhead_group_memory_charged_bytes", Part: Memory, Kind: metrics.Gauge, Fields: show("memory.current"),
+		Help: "Memory that is charged to the group, without huge pages of hugetlb: what memory.max limits."},
+	{Name: "bulkhead_group_memory_peak_bytes", Part: Memory, Kind: metrics.Gauge, Fields: show("memory.peak"),
+		Help: "Largest memory that was charged to the group."},
+	{Name: "bulkhead_group_memory_bytes", Part: Memory, Kind: metrics.Gauge, Labels: []string{"kind"},
+		Fields: show("anonymous=memory.anonymous", "file=memory.file", "shared=memory.shared",
+			"kernel=memory.kernel", "huge=memory.huge", "swap=memory.swap"),
+		Help: "Memory of the group by kind; the kinds do not overlap, and swap is not in memory."},
+	{Name: "bulkhead_group_memory_unevictable_bytes", Part: Memory, Kind: metrics.Gauge,
+		Fields: show("memory.unevictable"), Help: "Locked memory of the group, which is part of the kinds."},
+	{Name: "bulkhead_group_memory_transparent_huge_bytes", Part: Memory, Kind: metrics.Gauge,
+		Fields: show("memory.transparent_huge"), Help: "Transparent huge pages, which are part of anonymous memory."},
+	{Name: "bulkhead_group_memory_oom_kills_total", Part: Memory, Kind: metrics.Counter,
+		Fields: show("memory.oom_kills"), Help: "Processes of the group that were killed for want of memory."},
+	{Name: "bulkhead_group_memory_limit_hits_total", Part: Memory, Kind: metrics.Counter,
+		Fields: show("memory.limit_hits"), Help: "Times that the group reached its memory.max."},
+	{Name: "bulkhead_group_memory_high_hits_total", Part: Memory, Kind: metrics.Counter,
+		Fields: show("memory.high_hits"), Help: "Times that a task above memory.high had to reclaim."},
+}
+
+var ioRows = []Row{
+	{Name: "bulkhead_group_io_bytes_total", Part: IO, Kind: metrics.Counter, Labels: []string{"device", "direction"},
+		Fields: show("read=io[].read_bytes", "write=io[].written_bytes"),
+		Help:   "Bytes that the group read from and wrote to a block device."},
+	{Name: "bulkhead_group_io_operations_total", Part: IO, Kind: metrics.Counter,
+		Labels: []string{"device", "direction"}, Fields: show("read=io[].reads", "write=io[].writes"),
+		Help: "Requests of the group to a block device."},
+}
+
+var pressureRows = []Row{
+	{Name: "bulkhead_group_pressure_seconds_total", Part: Pressure, Kind: metrics.Counter,
+		Labels: []string{"resource", "kind"}, Fields: show(
+			"cpu,some=pressure.cpu.some.total_us", "cpu,full=pressure.cpu.full.total_us",
+			"memory,some=pressure.memory.some.total_us", "memory,full=pressure.memory.full.total_us",
+			"io,some=pressure.io.some.total_us", "io,full=pressure.io.full.total_us"),
+		Help: "Time in which at least one task (some) or all tasks (full) of the group waited for a resource."},
+	{Name: "bulkhead_host_pressure_seconds_total", Part: Pressure, Kind: metrics.Counter,
+		Labels: []string{"resource", "kind"}, Source: "`/proc/pressure` (kernel 4.20)", sample: hostPressure,
+		Help: "Time in which at least one task (some) or all tasks (full) of the host waited for a resource."},
+}
+
+// notShown are the fields of metrics.Fields that no row shows, and why.
+var notShown = map[string]string{
+	"avg10": "the rate of the total says it", "avg60": "the rate of the total says it",
+	"avg300": "the rate of the total says it",
+}
+
+var taskRows = []Row{
+	{Name: "bulkhead_group_threads", Part: Tasks, Kind: metrics.Gauge, Fields: show("tasks.current"),
+		Help: "Threads of the group."},
+	{Name: "bulkhead_group_threads_peak", Part: Tasks, Kind: metrics.Gauge, Fields: show("tasks.peak"),
+		Help: "Most threads of the group at a time."},
+	{Name: "bulkhead_group_forks_refused_total", Part: Tasks, Kind: metrics.Counter,
+		Fields: show("tasks.limit_hits"), Help: "Forks that the group's limit on tasks refused."},
+	{Name: "bulkhead_group_processes", Part: Tasks, Kind: metrics.Gauge, Source: "the agent's last full look",
+		group: func(_ *Sample, g *Group, tell Tell) { tell(float64(g.Processes)) },
+		Help:  "Processes that belong to the group itself, without those of groups below it."},
+	{Name: "bulkhead_group_tasks", Part: Tasks, Kind: metrics.Gauge, Labels: []string{"state"},
+		Source: "`stat` of threads", group: groupTasks,
+		Help: "Threads of the group that are runnable, or blocked in uninterruptible sleep."},
+	{Name: "bulkhead_group_load1", Part: Tasks, Kind: metrics.Gauge, Source: "`stat` of threads", group: groupLoad,
+		Help: "Load average of the group over one minute."},
+}
+
+var networkRows = []Row{
+	{Name: "bulkhead_group_network_bytes_total", Part: Network, Kind: metrics.Counter, Labels: []string{"direction"},
+		Source: "BPF programs on the group's directory", group: networkBytes,
+		Help: "Bytes that the group sent (egress) and received (ingress) over all interfaces."},
+	{Name: "bulkhead_group_network_dropped_total", Part: Network, Kind: metrics.Counter,
+		Labels: []string{"device", "direction"}, Source: "classes of the interface",
+		group: interfaces(func(on *metrics.InterfaceTraffic) float64 { return float64(on.Drops) }),
+		Help:  "Packets that were dropped on an interface because of the group's limits."},
+	{Name: "bulkhead_group_network_backlog_bytes", Part: Network, Kind: metrics.Gauge,
+		Labels: []string{"device", "direction"}, Source: "classes of the interface",
+		group: interfaces(func(on *metrics.InterfaceTraffic) float64 { return float64(on.Backlog) }),
+		Help:  "Bytes of the group that wait on an interface."},
+}
+
+var limitRows = []Row{
+	{Name: "bulkhead_group_limits_not_in_force", Part: Limits, Kind: metrics.Gauge,
+		Source: "the agent's last full look", group: notInForce,
+		Help: "Limits of the group that the host does not hold as asked."},
+	{Name: "bulkhead_group_limit", Part: Limits, Kind: metrics.Gauge, Labels: []string{"knob", "device"},
+		Source: "the policy in force, with overrides and windows",
+		group:  limits(func(l *Limit) *float64 { return l.Asked }),
+		Help: "What is asked for a limit of the group in base units: cores, bytes, bytes or operations per second, " +
+			"seconds, weights. No figure is no limit, or no number."},
+	{Name: "bulkhead_group_limit_held", Part: Limits, Kind: metrics.Gauge, Labels: []string{"knob", "device"},
+		Source: "files of the kernel, at the agent's last full look",
+		group:  limits(func(l *Limit) *float64 { return l.Held }),
+		Help:   "What the kernel holds for that limit, in the same unit."},
+}
+
+var hostRows = []Row{
+	{Name: "bulkhead_host_cpus", Part: CPU, Kind: metrics.Gauge, Source: "`/sys/devices/system/cpu/online`",
+		sample: hostCPUs, Help: "CPUs that are online."},
+	{Name: "bulkhead_host_cpu_seconds_total", Part: CPU, Kind: metrics.Counter, Labels: []string{"state"},
+		Source: "`/proc/stat`", sample: hostCPU, Help: "Time of all CPUs, busy and idle; waiting for a disk is idle."},
+	{Name: "bulkhead_host_memory_bytes", Part: Memory, Kind: metrics.Gauge, Labels: []string{"kind"},
+		Source: "`/proc/meminfo`", sample: hostMemory, Help: "Memory of the host by kind; the kinds overlap."},
+	{Name: "bulkhead_host_load1", Part: Tasks, Kind: metrics.Gauge, Source: "`/proc/loadavg`",
+		sample: one(func(s *Sample) float64 { return s.Host.Load }), Help: "Load average of the host over one minute."},
+	{Name: "bulkhead_host_tasks_blocked", Part: Tasks, Kind: metrics.Gauge, Source: "`/proc/stat`",
+		sample: one(func(s *Sample) float64 { return float64(s.Host.Blocked) }),
+		Help:   "Threads of the host in uninterruptible sleep."},
+}
+
+var agentRows = []Row{
+	{Name: "bulkhead_agent_cpu_seconds_total", Part: OfAgent, Kind: metrics.Counter, Source: "getrusage(2)",
+		sample: one(func(s *Sample) float64 { return s.Agent.CPU.Seconds() }), Help: "CPU time of the agent."},
+	{Name: "bulkhead_agent_resident_bytes", Part: OfAgent, Kind: metrics.Gauge, Source: "`/proc/PID/status`",
+		sample: one(func(s *Sample) float64 { return float64(s.Agent.Memory) }), Help: "Resident memory of the agent."},
+	{Name: "bulkhead_agent_start_time_seconds", Part: OfAgent, Kind: metrics.Gauge, Source: "the agent",
+		sample: one(func(s *Sample) float64 { return float64(s.Agent.Since.UnixNano()) / float64(time.Second) }),
+		Help:   "When the agent started, as Unix time."},
+	{Name: "bulkhead_agent_policy_revision", Part: OfAgent, Kind: metrics.Gauge, Source: "the agent",
+		sample: one(func(s *Sample) float64 { return float64(s.Revision) }),
+		Help:   "Revision of the applied policy; 0 when none is applied or everything is released."},
+	{Name: "bulkhead_agent_failing", Part: OfAgent, Kind: metrics.Gauge, Source: "the agent",
+		sample: one(func(s *Sample) float64 {
+			if s.Agent.Error != "" {
+				return 1
+			}
+			return 0
+		}), Help: "1 while the agent cannot put everything right; `bulkhead status` says why."},
+	agentCount("looks", "Looks of the agent at the host.", func(a *Agent) int64 { return a.Looks }),
+	agentCount("moved", "Processes that the agent moved into their groups.", func(a *Agent) int64 { return a.Moved }),
+	agentCount("repaired", "Values that the agent put back after somebody else changed them.",
+		func(a *Agent) int64 { return a.Repaired }),
+	agentCount("events", "Events of processes that the kernel told the agent.",
+		func(a *Agent) int64 { return a.Events }),
+	agentCount("events_lost", "Events that were lost; each loss was answered by a look at every process.",
+		func(a *Agent) int64 { return a.Lost }),
+	{Name: "bulkhead_agent_placement_slowest_seconds", Part: OfAgent, Kind: metrics.Gauge, Source: "the agent",
+		sample: slowest, Help: "Longest time that a process waited for its group since the agent started."},
+	{Name: "bulkhead_agent_sample_duration_seconds", Part: OfAgent, Kind: metrics.Gauge, Source: "the agent",
+		sample: one(func(s *Sample) float64 { return s.Took.Seconds() }), Help: "How long it took to take the sample."},
+	{Name: "bulkhead_agent_samples_skipped_total", Part: OfAgent, Kind: metrics.Counter, Source: "the agent",
+		sample: one(func(s *Sample) float64 { return float64(s.Skipped) }),
+		Help:   "Samples that were not taken because the one before was not complete yet."},
+}
+
+// Own are the metrics of who shows a sample. They are of no sample.
+var Own = []Row{
+	{Name: "bulkhead_up", Kind: metrics.Gauge, Source: "`serve`",
+		Help: "1 while the agent answers with a sample that is not too old."},
+	{Name: "bulkhead_sample_age_seconds", Kind: metrics.Gauge, Source: "`serve`",
+		Help: "Time since the last sample that was got was complete."},
+	{Name: "bulkhead_series_dropped_total", Kind: metrics.Counter, Source: "`serve`",
+		Help: "Figures that answers lacked because there were too many."},
+	{Name: "bulkhead_build_info", Kind: metrics.Gauge, Source: "`serve`", Labels: []string{"version"},
+		Help: "The version of this program."},
+}
