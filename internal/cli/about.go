@@ -8,23 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"bulkhead/internal/cli/render"
-	"bulkhead/internal/policy/parse"
 )
-
-func schemaCmd(to *output) *cobra.Command {
-	return &cobra.Command{
-		Use:   "schema",
-		Short: "the JSON Schema of the policy file",
-		RunE: func(*cobra.Command, []string) error {
-			text, err := parse.Schema()
-			if err != nil {
-				return err
-			}
-			_, err = to.stdout.Write(text)
-			return err
-		},
-	}
-}
 
 // commit is the one that this program was built from, as make or the toolchain has noted it; "" where neither has.
 func commit() string {
