@@ -93,19 +93,8 @@ func tuneWanted(in *plan.Input, weighed []plan.Wanted, out *plan.Plan) (wanted [
 			files[file][target.Addr] = t.Value
 		}
 		switch {
-		case !known && tunable.IsDisk(t.Name) && t.Disk == "":
-			refuse("there is no disk as in " + t.Name)
-			continue
-		case !known && target.Kind == service.KindSetting:
-			text := "there is no " + service.Unit(target) + " here"
-			if !in.Facts.Systemd {
-				text = "no systemd runs here: write it into the init script of the service, or for logins into " +
-					"/etc/security/limits.conf"
-			}
-			refuse(t.Name + ": " + text)
-			continue
 		case !known:
-			refuse("this kernel has no " + t.Name + ", or it cannot be read")
+			refuse(missing(in, t))
 			continue
 		case t.Disk != "" && !boots && !unlasting[t.Disk]:
 			unlasting[t.Disk] = true
@@ -128,6 +117,21 @@ func tuneWanted(in *plan.Input, weighed []plan.Wanted, out *plan.Plan) (wanted [
 		wanted = append(wanted, plan.Wanted{Target: file, Value: lines, Setting: s})
 	}
 	return append(wanted, ofRunning...)
+}
+
+// missing says why the host does not have a setting.
+func missing(in *plan.Input, t policy.Tuning) string {
+	target := t.Target()
+	switch {
+	case tunable.IsDisk(t.Name) && t.Disk == "":
+		return "there is no disk as in " + t.Name
+	case target.Kind == service.KindSetting && !in.Facts.Systemd:
+		return t.Name + ": no systemd runs here: write it into the init script of the service, or for logins into " +
+			"/etc/security/limits.conf"
+	case target.Kind == service.KindSetting:
+		return t.Name + ": there is no " + service.Unit(target) + " here"
+	}
+	return "this kernel has no " + t.Name + ", or it cannot be read"
 }
 
 // GiveTuningBack writes what was there before, of what is not wanted any more: first the files, so that a boot in
