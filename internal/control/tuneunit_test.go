@@ -200,3 +200,20 @@ func TestTuneUnitKilled(t *testing.T) {
 		steps: 3, step: func(*machine, plan.Step) {}, boot: (*machine).bootUnit, held: (*machine).ofUnit,
 	})
 }
+
+// A systemd that does not answer holds up no other part of a release, and the next release gives the rest back.
+func TestReleaseOfATunedUnitWithoutSystemd(t *testing.T) {
+	m := unitMachine(t)
+	m.apply("host: {tune: {unit db.service: {LimitNOFILE: 65535}}}\ngroups:\n  app: {role: database, " + dbRule +
+		", memory: {max: 1GiB}}\n")
+	m.unitAs("tuned", "65535 65535; [Service]; LimitNOFILE=65535")
+	m.pid1.Away(true)
+	_, err := m.do(api.Request{Verb: "release", All: true})
+	if api.CodeOf(err) != api.CodeFailed || !strings.Contains(fmt.Sprint(err), "systemd could not be asked") {
+		t.Errorf("a release while systemd is away: %v", err)
+	}
+	m.reads("released", "/system.slice/db.service", "memory.max", "max")
+	m.pid1.Away(false)
+	m.release()
+	m.unitAs("released", untunedUnit)
+}

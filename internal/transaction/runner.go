@@ -15,8 +15,9 @@ import (
 	"bulkhead/internal/systemd/unitfiles"
 )
 
-// actuators are those of a host. systemd is asked for settings of services alone. A kind that is new has its line here.
-func (c *Controller) actuators(t *cgroup.Tree, f *host.Facts) change.Actuators {
+// actuators are those of a host, for a release or another change. systemd is asked for settings of services alone. A
+// kind that is new has its line here.
+func (c *Controller) actuators(t *cgroup.Tree, f *host.Facts, releasing bool) change.Actuators {
 	h := c.Host
 	all := change.Actuators{
 		cgroup.KindFile: knob.Files{Tree: t}, cgroup.KindControllers: cgroup.Controllers{Tree: t},
@@ -26,7 +27,7 @@ func (c *Controller) actuators(t *cgroup.Tree, f *host.Facts) change.Actuators {
 		unitfiles.KindDropIn:    unitfiles.DropIns{Files: unitfiles.Mute{}},
 		unitfiles.KindOverrides: unitfiles.Overrides{Files: unitfiles.Mute{}},
 	}
-	tuned := tunable.Host{Root: h.Root, Dir: c.writable(), Systemd: services{c, f}, SetLimit: c.SetLimit}
+	tuned := tunable.Host{Root: h.Root, Dir: c.writable(), Systemd: services{c, f, releasing}, SetLimit: c.SetLimit}
 	maps.Copy(all, tuned.Actuators())
 	return all
 }
@@ -47,7 +48,7 @@ func (c *Controller) Runner(ctx context.Context, v *View) *apply.Runner {
 	}
 	r := &apply.Runner{
 		Files: v.Tree, Dirs: v.Tree, Members: v.Tree, Processes: c.Host.Proc,
-		Actuators: c.actuators(v.Tree, v.Facts), Journal: store, Boot: v.Facts.BootID, Log: c.Log,
+		Actuators: c.actuators(v.Tree, v.Facts, v.Releasing), Journal: store, Boot: v.Facts.BootID, Log: c.Log,
 		AfterStep: c.AfterStep,
 	}
 	if m, err := c.Manager(ctx, v.Facts); m != nil && err == nil && (v.Systemd == nil || !v.Systemd.Mute) {

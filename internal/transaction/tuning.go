@@ -18,7 +18,7 @@ import (
 // made. A setting that the kernel does not have holds nothing.
 func (c *Controller) ReadTuning(ctx context.Context, v *View) error {
 	if v.Actuators == nil {
-		v.Actuators = c.actuators(v.Tree, v.Facts)
+		v.Actuators = c.actuators(v.Tree, v.Facts, v.Releasing)
 	}
 	targets := slices.Collect(maps.Keys(v.Observed.Originals.Tuned))
 	for _, t := range v.Tune {
@@ -66,6 +66,8 @@ func overrulings(c *Controller, v *View) (notes []plan.Note) {
 type services struct {
 	c     *Controller
 	facts *host.Facts
+	// releasing has a drop-in go also where systemd does not answer: it hears of that at its next reload.
+	releasing bool
 }
 
 // Reload has systemd read drop-ins.
@@ -74,10 +76,15 @@ func (s services) Reload(ctx context.Context, units ...string) error {
 	if err == nil && m == nil {
 		err = unitfiles.ErrMute
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = m.ReloadUnits(ctx, units...)
 	}
-	return m.ReloadUnits(ctx, units...)
+	if err != nil && s.releasing {
+		s.c.Log.Warn("drop-ins are away, but systemd has not read that: `systemctl daemon-reload` when it answers "+
+			"again", "units", units, "err", err)
+		return nil
+	}
+	return err
 }
 
 // MainPID is the main process of a service.
