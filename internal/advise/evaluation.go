@@ -66,6 +66,9 @@ func (e *evaluation) finding(on string, values fact.Values) Finding {
 	case r.Scope == fact.Disk:
 		f.Change.Disk = on
 	}
+	if unit, is := values.Get("instance.unit").Is.(string); is && r.Change.Class == rule.ClassUnit {
+		f.Change.Unit = unit
+	}
 	if on != "" {
 		f.On = []string{on}
 	}
@@ -127,7 +130,7 @@ func (e *evaluation) with(own fact.Values) fact.Values {
 			values[m[1]] = own.Get(m[1])
 		}
 	}
-	for _, name := range []string{"instance.engine", "instance.version", e.rule.Change.Disk} {
+	for _, name := range []string{"instance.engine", "instance.version", "instance.unit", e.rule.Change.Disk} {
 		if v, has := own[name]; has {
 			values[name] = v
 		}

@@ -39,6 +39,7 @@ type Change struct {
 	Value string `json:"value"`
 	Cost  string `json:"cost"`
 	Disk  string `json:"disk,omitempty"` // the kernel's name of the disk whose queue it is
+	Unit  string `json:"unit,omitempty"` // the service of systemd whose setting it is
 }
 
 // Loser is an instance and what it would want instead.

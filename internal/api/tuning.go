@@ -13,4 +13,8 @@ type Tuning struct {
 	Disk string `json:"disk,omitempty"`
 	// UntilBoot says that nothing sets it at boot: the disk says nothing of itself by which a rule finds it.
 	UntilBoot bool `json:"until_boot,omitempty"`
+	// Unit says that it is a setting of a service, which counts when that starts.
+	Unit bool `json:"unit,omitempty"`
+	// Running is the limit of the running service where that is another one.
+	Running string `json:"running,omitempty"`
 }

@@ -140,11 +140,11 @@ func (n *run) reloadAfter(i int) error {
 		return n.loader(n.actions[i].own())
 	}
 	loader := writes(i)
-	if loader == nil || writes(i+1) != nil {
+	if loader == nil || writes(i+1) == loader {
 		return nil
 	}
 	var addrs []string
-	for ; writes(i) != nil; i-- {
+	for ; writes(i) == loader; i-- {
 		addrs = append(addrs, n.actions[i].own().Addr)
 	}
 	return loader.Reload(n.ctx, addrs...)
@@ -153,17 +153,23 @@ func (n *run) reloadAfter(i int) error {
 // reload has what undoing has written read. It does so also when nothing was written: a recovery that was cut off
 // before may have written the files already.
 func (u *undoing) reload(undone []journal.Change) error {
-	var loader change.Loader
-	var addrs []string
+	var loaders []change.Loader
+	addrs := map[change.Loader][]string{}
 	for _, c := range undone {
-		if l := u.loader(c); l != nil {
-			loader, addrs = l, append(addrs, c.Addr)
+		l := u.loader(c)
+		if l == nil {
+			continue
 		}
+		if addrs[l] == nil {
+			loaders = append(loaders, l)
+		}
+		addrs[l] = append(addrs[l], c.Addr)
 	}
-	if loader == nil {
-		return nil
+	var errs []error
+	for _, l := range loaders {
+		errs = append(errs, l.Reload(u.ctx, slices.Compact(addrs[l])...))
 	}
-	return loader.Reload(u.ctx, slices.Compact(addrs)...)
+	return errors.Join(errs...)
 }
 
 // unsetProperties gives a unit the properties that it had. It does not read them back: a unit of a group that has gone

@@ -60,7 +60,7 @@ type Actuator interface {
 // in a row are read once.
 type Loaded interface{ Loader() Loader }
 
-// Loader reads what was written about some addresses.
+// Loader reads what was written about some addresses. Kinds with one Loader give equal values.
 type Loader interface {
 	Reload(ctx context.Context, addrs ...string) error
 }

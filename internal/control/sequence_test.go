@@ -30,7 +30,7 @@ func (m *machine) reopened(killAt int) {
 	m.must(m.Controller.Close())
 	before := m.Controller
 	m.open(dir)
-	m.Clock, m.Self, m.Agent = before.Clock, before.Self, before.Agent
+	m.Clock, m.Self, m.Agent, m.SetLimit = before.Clock, before.Self, before.Agent, before.SetLimit
 	if killAt >= 0 {
 		m.AfterStep = func(i int, _ plan.Step) {
 			if i == killAt {

@@ -10,6 +10,7 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/inspect"
 	"bulkhead/internal/linux/tunable"
+	"bulkhead/internal/linux/tunable/ownfile"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/state"
 )
@@ -195,7 +196,7 @@ func TestTuneIsKept(t *testing.T) {
 	_, err = m.full()
 	m.must(err)
 	m.tunedAs("put right", tunedHost)
-	if text, err := os.ReadFile(filepath.Join(m.root, tunable.SysctlFile+tunable.Edited)); err != nil ||
+	if text, err := os.ReadFile(filepath.Join(m.root, tunable.SysctlFile+ownfile.Edited)); err != nil ||
 		string(text) != "vm.swappiness = 30\n" {
 		t.Errorf("kept aside: %q, %v", text, err)
 	}
@@ -240,6 +241,7 @@ type tuneTrial struct {
 	steps          int
 	step           func(*machine, plan.Step)
 	boot           func(*machine)
+	held           func(*machine) string // what the machine has, nil for settings
 }
 
 // tuneKilled kills tune apply and tune rollback after each of their steps.
@@ -279,7 +281,13 @@ func tuneKilled(t *testing.T, trial tuneTrial) {
 				if _, err := m.full(); err != nil {
 					t.Errorf("%s, step %d: %v", verb, at, err)
 				}
-				m.tunedAs(verb, want)
+				held := trial.held
+				if held == nil {
+					held = (*machine).settings
+				}
+				if got := held(m); got != want {
+					t.Errorf("%s, booted %v, step %d: it is %q, want %q", verb, booted, at, got, want)
+				}
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/linux/tunable"
+	"bulkhead/internal/linux/tunable/service"
 	"bulkhead/internal/transaction"
 )
 
@@ -33,8 +34,16 @@ func Tuning(ctx context.Context, c *transaction.Controller) ([]api.Tuning, error
 		if t.Pos.Line > 0 {
 			from += ", " + filepath.Base(t.Pos.File) + ":" + strconv.Itoa(t.Pos.Line)
 		}
+		now := ""
+		if running, has := service.Running(target); has {
+			now = v.Observed.Values[running]
+			if tunable.Same(running, t.Value, now) {
+				now = ""
+			}
+		}
 		all = append(all, api.Tuning{Name: t.Name, Wanted: t.Value, Holds: tunable.HumanValue(holds),
 			From: from, Before: tunable.HumanValue(v.Observed.Originals.Tuned[target]), Overruled: overruled[target],
+			Running: now, Unit: target.Kind == service.KindSetting,
 			Disk: t.Disk, UntilBoot: t.Disk != "" && target.Kind == tunable.KindQueueByName})
 	}
 	return all, nil

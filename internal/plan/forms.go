@@ -12,6 +12,7 @@ import (
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/linux/tunable"
+	"bulkhead/internal/linux/tunable/service"
 	"bulkhead/internal/netshape/request"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd/unitfiles"
@@ -186,6 +187,8 @@ func (r *renderer) briefChange(s Step) string {
 		text = s.Addr
 	case s.Kind == request.Kind:
 		text = s.New
+	case s.Kind == service.KindLimit:
+		text = service.Unit(s.Target) + ", its running process: " + text
 	case s.Kind == tunable.KindBootFile:
 		text = s.Addr + ": " + tunable.Human(s.Old) + " -> " + tunable.Human(s.New)
 	default:

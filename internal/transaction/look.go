@@ -70,7 +70,7 @@ func (c *Controller) Classify(ctx context.Context, l ViewOptions) (*View, error)
 		return nil, err
 	}
 	v := &View{Snapshot: s, Released: l.Released, askNodes: l.AskNodes, use: l.Use, Conflicts: l.Conflicts,
-		Actuators: actuators(c.Host, s.Tree, c.writable())}
+		Actuators: c.actuators(s.Tree, s.Facts, false)}
 	if err != nil {
 		return v, err
 	}

@@ -15,8 +15,10 @@ import (
 	"bulkhead/internal/systemd/unitfiles"
 )
 
-// actuators are those of a host whose systemd is not asked. A kind that is new has its line here.
-func actuators(h *host.Host, t *cgroup.Tree, dir string) change.Actuators {
+// actuators are those of a host, for a release or another change. systemd is asked for settings of services alone. A
+// kind that is new has its line here.
+func (c *Controller) actuators(t *cgroup.Tree, f *host.Facts, releasing bool) change.Actuators {
+	h := c.Host
 	all := change.Actuators{
 		cgroup.KindFile: knob.Files{Tree: t}, cgroup.KindControllers: cgroup.Controllers{Tree: t},
 		cgroup.KindOwner: cgroup.Owners{Tree: t}, cgroup.KindOption: cgroup.MountOptions{Tree: t},
@@ -25,7 +27,8 @@ func actuators(h *host.Host, t *cgroup.Tree, dir string) change.Actuators {
 		unitfiles.KindDropIn:    unitfiles.DropIns{Files: unitfiles.Mute{}},
 		unitfiles.KindOverrides: unitfiles.Overrides{Files: unitfiles.Mute{}},
 	}
-	maps.Copy(all, tunable.Host{Root: h.Root, Dir: dir}.Actuators())
+	tuned := tunable.Host{Root: h.Root, Dir: c.writable(), Systemd: services{c, f, releasing}, SetLimit: c.SetLimit}
+	maps.Copy(all, tuned.Actuators())
 	return all
 }
 
@@ -45,7 +48,7 @@ func (c *Controller) Runner(ctx context.Context, v *View) *apply.Runner {
 	}
 	r := &apply.Runner{
 		Files: v.Tree, Dirs: v.Tree, Members: v.Tree, Processes: c.Host.Proc,
-		Actuators: actuators(c.Host, v.Tree, c.writable()), Journal: store, Boot: v.Facts.BootID, Log: c.Log,
+		Actuators: c.actuators(v.Tree, v.Facts, v.Releasing), Journal: store, Boot: v.Facts.BootID, Log: c.Log,
 		AfterStep: c.AfterStep,
 	}
 	if m, err := c.Manager(ctx, v.Facts); m != nil && err == nil && (v.Systemd == nil || !v.Systemd.Mute) {

@@ -7,21 +7,27 @@ import (
 	"slices"
 
 	"bulkhead/internal/change"
+	"bulkhead/internal/host"
 	"bulkhead/internal/linux/tunable"
+	"bulkhead/internal/linux/tunable/service"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/systemd/unitfiles"
 )
 
 // ReadTuning reads the settings of the kernel that are wanted, or that bulkhead changed, for a plan that is still to be
 // made. A setting that the kernel does not have holds nothing.
 func (c *Controller) ReadTuning(ctx context.Context, v *View) error {
 	if v.Actuators == nil {
-		v.Actuators = actuators(c.Host, v.Tree, c.writable())
+		v.Actuators = c.actuators(v.Tree, v.Facts, v.Releasing)
 	}
 	targets := slices.Collect(maps.Keys(v.Observed.Originals.Tuned))
 	for _, t := range v.Tune {
 		targets = append(targets, t.Target())
 		if file, exists := tunable.BootFile(t.Target().Kind); exists {
 			targets = append(targets, file)
+		}
+		if running, has := service.Running(t.Target()); has {
+			targets = append(targets, running)
 		}
 	}
 	return v.readValues(ctx, targets)
@@ -44,10 +50,55 @@ func overrulings(c *Controller, v *View) (notes []plan.Note) {
 	overruled := Overruled(c, v)
 	for _, t := range v.Tune {
 		if by := overruled[t.Target()]; by != "" {
+			until := "the host boots"
+			if t.Target().Kind == service.KindSetting {
+				until = service.Unit(t.Target()) + " starts again"
+			}
 			notes = append(notes, plan.Note{Key: t.TuningKey(), Text: fmt.Sprintf(
-				"%s = %s lasts until the host boots: then %s, after bulkhead's file; take that line out", t.Name,
-				t.Value, by)})
+				"%s = %s lasts until %s: then %s, after bulkhead's file; take that line out", t.Name, t.Value, until,
+				by)})
 		}
 	}
 	return notes
+}
+
+// services is systemd as settings of services need it. It is asked when it is needed, and equal for one host.
+type services struct {
+	c     *Controller
+	facts *host.Facts
+	// releasing has a drop-in go also where systemd does not answer: it hears of that at its next reload.
+	releasing bool
+}
+
+// Reload has systemd read drop-ins.
+func (s services) Reload(ctx context.Context, units ...string) error {
+	m, err := s.c.Manager(ctx, s.facts)
+	if err == nil && m == nil {
+		err = unitfiles.ErrMute
+	}
+	if err == nil {
+		err = m.ReloadUnits(ctx, units...)
+	}
+	if err != nil && s.releasing {
+		s.c.Log.Warn("drop-ins are away, but systemd has not read that: `systemctl daemon-reload` when it answers "+
+			"again", "units", units, "err", err)
+		return nil
+	}
+	return err
+}
+
+// MainPID is the main process of a service.
+func (s services) MainPID(ctx context.Context, unit string) (int, error) {
+	m, err := s.c.Manager(ctx, s.facts)
+	if err == nil && m == nil {
+		err = unitfiles.ErrMute
+	}
+	if err != nil {
+		return 0, err
+	}
+	u, err := m.Unit(ctx, unit)
+	if err != nil {
+		return 0, err
+	}
+	return u.MainPID, nil
 }

@@ -199,7 +199,7 @@ var Table = []Row{
 	{"instance.uid", Number, "", "/proc/PID/status", "number of its user"},
 	{"instance.processes", Number, "", "/proc/PID/limits", "processes and threads that its user may have"},
 	{"instance.locked", Number, Bytes, "/proc/PID/limits", "memory that its process may lock"},
-	{"instance.in_service", Flag, "", "/proc/PID/cgroup", "whether a service of systemd runs it"},
+	{"instance.unit", Text, "", "/proc/PID/cgroup", "the service of systemd that runs it; none without"},
 	{"instance.pam_limits", List, "", "/etc/security/limits.conf, limits.d", "files with limits for its user"},
 	{"instance.huge_used", Number, Bytes, "/proc/PID/status HugetlbPages",
 		"huge pages that its main process uses"},

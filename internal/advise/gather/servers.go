@@ -107,8 +107,8 @@ func (s *server) read(ctx context.Context, h *host.Host, inst engine.Instance, m
 			s.values[name] = files.Because(machineErr)
 		}
 	}
-	inService := slices.ContainsFunc(groupPaths(p), func(e string) bool { return strings.HasSuffix(e, ".service") })
-	s.values["instance.in_service"] = fact.Known(inService, "/proc/"+strconv.Itoa(p.PID)+"/cgroup")
+	service, _ := unitsOf(p)
+	s.values["instance.unit"] = fact.Known(service, "/proc/"+strconv.Itoa(p.PID)+"/cgroup")
 	unitFacts(ctx, o.Units, p, s.values)
 	s.values["instance.cpus_far"] = far(h, machine, p.PID)
 	s.values["instance.pam_limits"] = pamLimits(h, inst.User)
@@ -130,14 +130,6 @@ func (s *server) read(ctx context.Context, h *host.Host, inst engine.Instance, m
 	s.trouble = trouble
 	found.Facts(inst, s.values)
 	fillUnknown(s.values, fact.Instance, fact.Unknown("bulkhead does not read this of %s", inst.Engine))
-}
-
-// groupPaths are the elements of the paths of a process's control groups.
-func groupPaths(p *procfs.Process) (all []string) {
-	for _, where := range p.Cgroups {
-		all = append(all, strings.Split(where, "/")...)
-	}
-	return all
 }
 
 // fillUnknown gives facts of a scope that nobody read a reason.

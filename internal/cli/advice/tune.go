@@ -18,6 +18,7 @@ import (
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/inspect"
 	"bulkhead/internal/linux/tunable"
+	"bulkhead/internal/linux/tunable/service"
 	"bulkhead/internal/state"
 	"bulkhead/internal/transaction"
 )
@@ -38,11 +39,11 @@ type Session struct {
 func TuneCommand(s Session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "tune VERB",
-		Short: "follow advice: settings of the kernel that are kept, and taken back",
-		Long: `tune follows what advise says where that is a setting of the running kernel: a sysctl, a file below
-/sys, or the queue of a disk. A setting is in force at once and after each boot, and the agent keeps it. Its old value
-is recorded before, and rollback gives it back, after a reboot too. What else advise says (mounts, units, the kernel
-command line, settings of engines) is listed by plan and left to you.`,
+		Short: "follow advice: settings of the host that are kept, and taken back",
+		Long: `tune follows what advise says where that is a setting of the running kernel (a sysctl, a file below
+/sys, the queue of a disk) or of the service of a database. A setting is in force at once and after each boot, and the
+agent keeps it; no service is restarted. Its old value is recorded before, and rollback gives it back, after a reboot
+too. What else advise says (mounts, the kernel command line, settings of engines) is listed by plan and left to you.`,
 		Example: `  bulkhead tune plan                               what can be set, and what is left to you
   bulkhead tune apply MEM-01 MEM-12 --dry-run
   bulkhead tune apply --severity high --confirm-within 10m
@@ -120,6 +121,8 @@ func tuningOf(f advise.Finding) tuning {
 		if strings.ContainsAny(f.Change.Key, "*?[") {
 			names, _ = filepath.Glob(f.Change.Key) // no such file is nothing to set
 		}
+	case rule.ClassUnit:
+		names = []string{service.Prefix + f.Change.Unit + "/" + f.Change.Key}
 	default:
 		names = nil
 	}
@@ -277,7 +280,11 @@ func printTuned(out io.Writer, all []api.Tuning) {
 			render.Printf(out, "  disk     %s\n", t.Disk)
 		}
 		if !tunable.Same(tunable.Target(t.Name), t.Wanted, t.Holds) {
-			render.Printf(out, "  DIFFERS  it is %s\n", cmp.Or(t.Holds, "not in this kernel"))
+			missing := "not in this kernel"
+			if t.Unit {
+				missing = "not in the drop-in of the service"
+			}
+			render.Printf(out, "  DIFFERS  it is %s\n", cmp.Or(t.Holds, missing))
 		}
 		render.Printf(out, "  by       %s\n", t.From)
 		if t.Before != "" {
@@ -286,8 +293,15 @@ func printTuned(out io.Writer, all []api.Tuning) {
 		if t.UntilBoot {
 			render.Printf(out, "  at boot  nothing sets it: the disk has no serial number or WWID; the agent does\n")
 		}
+		if t.Running != "" {
+			render.Printf(out, "  DIFFERS  the running process has %s\n", t.Running)
+		}
 		if t.Overruled != "" {
-			render.Printf(out, "  at boot  %s, after bulkhead's file: take that line out\n", t.Overruled)
+			when := "at boot "
+			if t.Unit {
+				when = "at start"
+			}
+			render.Printf(out, "  %s %s, after bulkhead's file: take that line out\n", when, t.Overruled)
 		}
 	}
 }

@@ -47,12 +47,29 @@ func TestTuningOfADisk(t *testing.T) {
 	}
 }
 
+// The service of an instance is set; one that no service runs, and a setting that is not set here, are left to the DBA.
+func TestTuningOfAService(t *testing.T) {
+	for _, tt := range []struct{ unit, key, sets string }{
+		{"mysqld@a.service", "LimitNOFILE", "unit mysqld@a.service/LimitNOFILE = 65535"},
+		{"", "LimitNOFILE", ""},
+		{"mysqld@a.service", "MemoryMax", ""},
+	} {
+		got := tuningOf(advise.Finding{Rule: "LIM-01",
+			Change: advise.Change{Class: "unit", Key: tt.key, Value: "65535", Unit: tt.unit}})
+		if sets := strings.Join(got.Sets, "; "); sets != tt.sets || (got.ByHand == "") != (tt.sets != "") {
+			t.Errorf("%s %s: sets %q, by hand %q; want %q", tt.unit, tt.key, sets, got.ByHand, tt.sets)
+		}
+	}
+}
+
 // The status says what differs, what was before, and who wins at boot.
 func TestPrintTuned(t *testing.T) {
 	var out bytes.Buffer
 	printTuned(&out, []api.Tuning{
 		{Name: "vm.swappiness", Wanted: "1", Holds: "1", Before: "60", From: "tune apply MEM-01"},
 		{Name: "vm.x", Wanted: "1", From: "host.tune, p.yaml:3", Overruled: "line 2 of /etc/sysctl.d/99-a.conf sets 9"},
+		{Name: "unit db.service/LimitNOFILE", Wanted: "9", From: "host.tune", Unit: true, Running: "1:2",
+			Overruled: "line 2 of /x/99-a.conf sets 5"},
 	})
 	want := `vm.swappiness = 1
   by       tune apply MEM-01
@@ -61,6 +78,11 @@ vm.x = 1
   DIFFERS  it is not in this kernel
   by       host.tune, p.yaml:3
   at boot  line 2 of /etc/sysctl.d/99-a.conf sets 9, after bulkhead's file: take that line out
+unit db.service/LimitNOFILE = 9
+  DIFFERS  it is not in the drop-in of the service
+  by       host.tune
+  DIFFERS  the running process has 1:2
+  at start line 2 of /x/99-a.conf sets 5, after bulkhead's file: take that line out
 `
 	if out.String() != want {
 		t.Errorf("it says\n%s", out.String())

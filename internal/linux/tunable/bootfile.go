@@ -2,18 +2,15 @@ package tunable
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"bulkhead/internal/atomicfile"
 	"bulkhead/internal/change"
+	"bulkhead/internal/linux/tunable/ownfile"
 )
 
 // KindBootFile is a file of bulkhead's own that sets settings at boot; its address is the path, one of SysctlFile,
@@ -56,7 +53,7 @@ func Human(value string) string {
 	switch n := strings.Count(value, "\n") + 1; {
 	case value == "":
 		return "no file"
-	case strings.HasPrefix(value, asLeft):
+	case strings.HasPrefix(value, ownfile.AsLeft):
 		return "edited by somebody"
 	case n == 1:
 		return "1 setting"
@@ -69,12 +66,6 @@ func Human(value string) string {
 // one, under its name with ".edited" added, which neither sysctl(8) nor systemd-tmpfiles(8) reads.
 type BootFiles struct{ Host }
 
-const heading = "# Written by bulkhead, which takes it away again (bulkhead tune rollback). Write your own settings " +
-	"into\n# a file of a later name. Sum of what follows: "
-
-// Edited is added to the name of a file that somebody edited.
-const Edited = ".edited"
-
 // Read gives the settings of the file; of one that somebody edited, or that is not bulkhead's, a line that says so and
 // the text.
 func (b BootFiles) Read(_ context.Context, file string) (string, error) {
@@ -85,14 +76,11 @@ func (b BootFiles) Read(_ context.Context, file string) (string, error) {
 	if err != nil {
 		return "", failed("read", file, err)
 	}
-	if lines, ours := parse(file, string(text)); ours {
-		return lines, nil
+	if body, ours := ownfile.Body(string(text)); ours {
+		return parse(file, body), nil
 	}
-	return asLeft + string(text), nil
+	return ownfile.AsLeft + string(text), nil
 }
-
-// asLeft begins the value of a file that is not as bulkhead wrote it: the rest is its text.
-const asLeft = "# not as bulkhead wrote it:\n"
 
 // Write writes the file whole, or takes it away ("").
 func (b BootFiles) Write(_ context.Context, file, value string) error {
@@ -102,40 +90,16 @@ func (b BootFiles) Write(_ context.Context, file, value string) error {
 	if b.Dir == "" {
 		return errCaptured
 	}
-	at := filepath.Join(b.Dir, file)
-	text, err := os.ReadFile(at)
-	switch {
-	case errors.Is(err, fs.ErrNotExist) && value == "":
-		return nil
-	case err == nil:
-		if _, ours := parse(file, string(text)); ours {
-			break
-		}
-		if err := os.Rename(at, at+Edited); err != nil {
-			return fmt.Errorf("keep what somebody edited: %w", err)
-		}
-	case !errors.Is(err, fs.ErrNotExist):
-		return failed("read", file, err)
-	}
-	if value == "" {
-		if err := os.Remove(at); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return failed("remove", file, err)
-		}
-		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil { //nolint:gosec // as distributions have it
-		return failed("make the directory of", file, err)
-	}
-	if _, err := atomicfile.Write(atomicfile.OS{}, at, []byte(compose(file, value)), 0o644); err != nil {
+	if err := ownfile.Write(filepath.Join(b.Dir, file), compose(file, value), false); err != nil {
 		return failed("write", file, err)
 	}
 	return nil
 }
 
-// compose is the text of a file.
+// compose is the body of a file.
 func compose(file, value string) string {
-	if text, foreign := strings.CutPrefix(value, asLeft); foreign {
-		return text
+	if strings.HasPrefix(value, ownfile.AsLeft) {
+		return value
 	}
 	var body strings.Builder
 	for line := range strings.Lines(value) {
@@ -149,21 +113,11 @@ func compose(file, value string) string {
 		}
 		body.WriteString(line + "\n")
 	}
-	return heading + sum(body.String()) + "\n" + body.String()
+	return body.String()
 }
 
-func sum(body string) string {
-	s := sha256.Sum256([]byte(body))
-	return hex.EncodeToString(s[:8])
-}
-
-// parse is the inverse of compose; it says no for what compose did not write.
-func parse(file, text string) (value string, ours bool) {
-	rest, ok := strings.CutPrefix(text, heading)
-	said, body, ok2 := strings.Cut(rest, "\n")
-	if !ok || !ok2 || said != sum(body) {
-		return "", false
-	}
+// parse is the inverse of compose.
+func parse(file, body string) (value string) {
 	var lines []string
 	for line := range strings.Lines(body) {
 		line = strings.TrimSuffix(line, "\n")
@@ -176,7 +130,7 @@ func parse(file, text string) (value string, ours bool) {
 		}
 		lines = append(lines, line)
 	}
-	return strings.Join(lines, "\n"), true
+	return strings.Join(lines, "\n")
 }
 
 // Same compares texts.

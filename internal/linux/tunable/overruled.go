@@ -8,6 +8,7 @@ import (
 
 	"bulkhead/internal/change"
 	"bulkhead/internal/linux/sysroot"
+	"bulkhead/internal/linux/tunable/service"
 )
 
 // sysctlDirs are where sysctl.d(5) reads; a file hides those of its name in later directories.
@@ -15,8 +16,9 @@ var sysctlDirs = []string{
 	"/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d",
 }
 
-// Overruled says which lines of other files win over bulkhead's at boot, for settings by their targets: the last file
-// by name does. It reads sysctl.d(5) and rules of udev(7); a line that sets the same value is no rival.
+// Overruled says which lines of other files win over bulkhead's at boot, or when a service starts, for settings by
+// their targets: the last file by name does. It reads sysctl.d(5), rules of udev(7) and drop-ins of units; a line that
+// sets the same value is no rival.
 func Overruled(root *sysroot.FS, wanted map[change.Target]string) (by map[change.Target]string) {
 	by = map[change.Target]string{}
 	for _, file := range laterFiles(root, sysctlDirs, SysctlFile, ".conf") {
@@ -40,5 +42,6 @@ func Overruled(root *sysroot.FS, wanted map[change.Target]string) (by map[change
 		}
 	}
 	overruledQueues(root, wanted, by)
+	service.Overruled(root, wanted, by)
 	return by
 }

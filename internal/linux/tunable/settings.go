@@ -17,6 +17,7 @@ import (
 
 	"bulkhead/internal/change"
 	"bulkhead/internal/linux/sysroot"
+	"bulkhead/internal/linux/tunable/service"
 )
 
 // Kinds of settings of the running kernel.
@@ -34,6 +35,9 @@ type Host struct {
 	// Dir is the directory to write below: "/", or that of a host that a test made. "" is a captured host, which cannot
 	// be changed.
 	Dir string
+	// Systemd and SetLimit are those of service.Host.
+	Systemd  service.Systemd
+	SetLimit func(pid, resource int, soft, hard uint64) error
 }
 
 // Settings is the actuator of KindSysctl and of KindAttribute.

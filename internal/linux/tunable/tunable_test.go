@@ -11,6 +11,7 @@ import (
 	"bulkhead/internal/change/conformance"
 	"bulkhead/internal/linux/sysroot"
 	"bulkhead/internal/linux/tunable"
+	"bulkhead/internal/linux/tunable/ownfile"
 )
 
 // newHost is a host with some settings.
@@ -149,7 +150,7 @@ func TestBootFiles(t *testing.T) {
 	if err := change.Set(t.Context(), a, target, value); err != nil {
 		t.Fatal(err)
 	}
-	if got := text(t, h, tunable.AttributeFile+tunable.Edited); got != edited {
+	if got := text(t, h, tunable.AttributeFile+ownfile.Edited); got != edited {
 		t.Errorf("kept aside is\n%s", got)
 	}
 	if _, err := a.Undo(t.Context(), change.Of(target, now, value)); err != nil ||

@@ -10,6 +10,7 @@ import (
 	"bulkhead/internal/change"
 	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/linux/tunable"
+	"bulkhead/internal/linux/tunable/service"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
@@ -45,6 +46,7 @@ func Tune(in *plan.Input, forest *layout.Forest, out *plan.Plan) {
 		if w.Kind == tunable.KindBootFile {
 			step.Reason, step.Setting = "settings at boot, host.tune", ""
 		}
+		counts(w.Target, w.Setting.Key, out)
 		out.Steps = append(out.Steps, step)
 	}
 	out.Want = append(out.Want, wanted...)
@@ -67,10 +69,11 @@ func weighedSettings(in *plan.Input, forest *layout.Forest) (weighed []plan.Want
 	return weighed
 }
 
-// tuneWanted is what targets are to hold: settings in order of name, then boot files.
+// tuneWanted is what targets are to hold: settings in order of name, then boot files, then limits of what runs.
 func tuneWanted(in *plan.Input, weighed []plan.Wanted, out *plan.Plan) (wanted []plan.Wanted) {
 	files := map[change.Target]map[string]string{}
 	unlasting := map[string]bool{}
+	var ofRunning []plan.Wanted // after the files: systemd reads them once
 	for _, t := range slices.SortedFunc(slices.Values(in.Tune), byName) {
 		target := t.Target()
 		file, boots := tunable.BootFile(target.Kind)
@@ -90,13 +93,10 @@ func tuneWanted(in *plan.Input, weighed []plan.Wanted, out *plan.Plan) (wanted [
 			files[file][target.Addr] = t.Value
 		}
 		switch {
-		case !known && tunable.IsDisk(t.Name) && t.Disk == "":
-			refuse("there is no disk as in " + t.Name)
-			continue
 		case !known:
-			refuse("this kernel has no " + t.Name + ", or it cannot be read")
+			refuse(missing(in, t))
 			continue
-		case !boots && !unlasting[t.Disk]:
+		case t.Disk != "" && !boots && !unlasting[t.Disk]:
 			unlasting[t.Disk] = true
 			out.Notes = append(out.Notes, plan.Note{Key: t.TuningKey(), Text: fmt.Sprintf(
 				"settings of the disk %s last until the host boots, and the agent sets them again then: it has no "+
@@ -105,13 +105,33 @@ func tuneWanted(in *plan.Input, weighed []plan.Wanted, out *plan.Plan) (wanted [
 		s := policy.Setting{Key: t.TuningKey(), Value: policy.TuningValue(t.Value), From: cmp.Or(t.From, "host.tune"),
 			Pos: t.Pos}
 		wanted = append(wanted, plan.Wanted{Target: target, Value: t.Value, Setting: s})
+		if running, has := service.Running(target); has {
+			if _, runs := in.Observed.Held(running); runs {
+				ofRunning = append(ofRunning, plan.Wanted{Target: running, Value: t.Value, Setting: s})
+			}
+		}
 	}
 	for _, file := range slices.SortedFunc(maps.Keys(files), byAddr) {
 		lines := tunable.Lines(files[file])
 		s := policy.Setting{Key: "host.tune", Value: policy.TuningValue(tunable.Human(lines)), From: "host.tune"}
 		wanted = append(wanted, plan.Wanted{Target: file, Value: lines, Setting: s})
 	}
-	return wanted
+	return append(wanted, ofRunning...)
+}
+
+// missing says why the host does not have a setting.
+func missing(in *plan.Input, t policy.Tuning) string {
+	target := t.Target()
+	switch {
+	case tunable.IsDisk(t.Name) && t.Disk == "":
+		return "there is no disk as in " + t.Name
+	case target.Kind == service.KindSetting && !in.Facts.Systemd:
+		return t.Name + ": no systemd runs here: write it into the init script of the service, or for logins into " +
+			"/etc/security/limits.conf"
+	case target.Kind == service.KindSetting:
+		return t.Name + ": there is no " + service.Unit(target) + " here"
+	}
+	return "this kernel has no " + t.Name + ", or it cannot be read"
 }
 
 // GiveTuningBack writes what was there before, of what is not wanted any more: first the files, so that a boot in
@@ -125,6 +145,14 @@ func GiveTuningBack(in *plan.Input, out *plan.Plan, wanted []plan.Wanted, why st
 			continue
 		}
 		out.Steps = append(out.Steps, plan.Step{Change: change.Of(target, now, before[target]), Reason: why})
+		counts(target, policy.Key("host.tune."+service.Prefix+target.Addr), out)
+	}
+}
+
+// counts notes from when on a change of a service counts.
+func counts(t change.Target, key policy.Key, out *plan.Plan) {
+	if text := service.Counts(t); text != "" {
+		out.Notes = append(out.Notes, plan.Note{Key: key, Text: text})
 	}
 }
 
@@ -141,10 +169,10 @@ func byName(a, b policy.Tuning) int {
 	return strings.Compare(tunable.OrderKey(a.Name), tunable.OrderKey(b.Name))
 }
 
-// byAddr puts boot files, which lie in /etc, before others.
+// byAddr puts what lies in /etc before others.
 func byAddr(a, b change.Target) int {
 	boot := func(t change.Target) int {
-		if t.Kind == tunable.KindBootFile {
+		if t.Kind == tunable.KindBootFile || t.Kind == service.KindSetting {
 			return 0
 		}
 		return 1

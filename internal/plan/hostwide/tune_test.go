@@ -3,6 +3,7 @@ package hostwide
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"bulkhead/internal/change"
@@ -50,6 +51,19 @@ func TestTune(t *testing.T) {
 		}
 		if broken := len(out.Notes) == 1 && out.Notes[0].NotEnforced; broken != (name == "not there") {
 			t.Errorf("%s: notes %+v", name, out.Notes)
+		}
+	}
+}
+
+// What stands against a setting of a service is said: that it is not there, or that no systemd runs.
+func TestTuneMissingService(t *testing.T) {
+	for systemd, want := range map[bool]string{true: "there is no db.service here", false: "the init script"} {
+		in, out := &plan.Input{Facts: &host.Facts{Systemd: systemd},
+			Tune: []policy.Tuning{{Name: "unit db.service/LimitNOFILE", Value: "65535"}}}, &plan.Plan{}
+		Tune(in, &layout.Forest{}, out)
+		if len(out.Steps) > 0 || len(out.Notes) != 1 || !out.Notes[0].NotEnforced ||
+			!strings.Contains(out.Notes[0].Text, want) {
+			t.Errorf("systemd %v: %+v, %+v", systemd, out.Steps, out.Notes)
 		}
 	}
 }

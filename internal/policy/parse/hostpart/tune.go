@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/linux/tunable"
+	"bulkhead/internal/linux/tunable/service"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/yamlform"
 )
@@ -15,11 +16,13 @@ func tuneField() yamlform.FormKey[policy.HostPart] {
 	return yamlform.FormKey[policy.HostPart]{
 		Name: "tune",
 		Doc: "Settings of the kernel for the whole host: sysctls by name, paths below /sys, thp and thp_defrag, and " +
-			"`disk NAME: {scheduler: none}` for the queue of a disk, by its name or a path below /dev. They " +
-			"are in force at once and after each boot; what is taken out has its old value again.",
+			"`disk NAME: {scheduler: none}` for the queue of a disk, by its name or a path below /dev, and " +
+			"`unit NAME.service: {LimitNOFILE: 65535}` for a service. They are in force at once and after each " +
+			"boot; what is taken out has its old value again.",
 		Schema: policy.JSONSchema{
 			"type": "object", "examples": []any{map[string]any{"vm.swappiness": 1, "thp": "madvise",
-				"disk vda": map[string]any{"scheduler": "none"}}},
+				"disk vda":           map[string]any{"scheduler": "none"},
+				"unit mysql.service": map[string]any{"LimitNOFILE": 65535}}},
 			"additionalProperties": policy.JSONSchema{"type": []string{"string", "integer", "object"},
 				"additionalProperties": policy.JSONSchema{"type": []string{"string", "integer"}}},
 		},
@@ -47,15 +50,15 @@ func tuneField() yamlform.FormKey[policy.HostPart] {
 	}
 }
 
-// settingsOf are the entries, each setting of a disk as one of its own: "disk vda/scheduler".
+// settingsOf are the entries, each setting of a disk or a unit as one of its own: "disk vda/scheduler".
 func settingsOf(v yamlform.Item) (all []yamlform.Entry) {
 	for _, e := range v.Entries("host.tune.") {
-		if !tunable.IsDisk(e.Name) {
+		if !tunable.IsDisk(e.Name) && !strings.HasPrefix(e.Name, service.Prefix) {
 			all = append(all, e)
 			continue
 		}
 		for _, of := range e.Item.Entries("host.tune." + e.Name + "/") {
-			of.Name = tunable.QueueName(strings.TrimPrefix(e.Name, "disk "), of.Name)
+			of.Name = e.Name + "/" + of.Name
 			all = append(all, of)
 		}
 	}
@@ -70,7 +73,8 @@ func readTuning(e yamlform.Entry) (t policy.Tuning, ok bool) {
 	}
 	t = policy.Tuning{Name: tunable.Canonical(e.Name), Value: text, Pos: e.Key.Pos()}
 	if err := tunable.Check(t.Name, t.Value); err != nil {
-		e.Item.Fail("vm.swappiness: 1, thp: madvise, /sys/kernel/mm/ksm/run: 0, disk vda: {scheduler: none}",
+		e.Item.Fail("vm.swappiness: 1, thp: madvise, /sys/kernel/mm/ksm/run: 0, disk vda: {scheduler: none}, "+
+			"unit mysql.service: {LimitNOFILE: 65535}",
 			"host.tune: %s", err)
 		return t, false
 	}

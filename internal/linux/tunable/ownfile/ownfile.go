@@ -1,0 +1,82 @@
+// Package ownfile reads and writes the files of configuration that are bulkhead's own: a heading with a sum tells
+// whether somebody edited one since. An edited file is kept beside the new one, under its name with Edited added, which
+// none of the programs reads whose files these are.
+package ownfile
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"bulkhead/internal/atomicfile"
+)
+
+const heading = "# Written by bulkhead, which takes it away again (bulkhead tune rollback). Write your own settings " +
+	"into\n# a file of a later name. Sum of what follows: "
+
+// Edited is added to the name of a file that somebody edited.
+const Edited = ".edited"
+
+// AsLeft begins the value of a file that is not as bulkhead wrote it: the rest is its text.
+const AsLeft = "# not as bulkhead wrote it:\n"
+
+// Text is a file with a body. A body that begins with AsLeft is a text of somebody else's, which is given back.
+func Text(body string) string {
+	if text, foreign := strings.CutPrefix(body, AsLeft); foreign {
+		return text
+	}
+	return heading + sum(body) + "\n" + body
+}
+
+// Body is the inverse of Text; it says no for what Text did not give.
+func Body(text string) (body string, ours bool) {
+	rest, ok := strings.CutPrefix(text, heading)
+	said, body, ok2 := strings.Cut(rest, "\n")
+	return body, ok && ok2 && said == sum(body)
+}
+
+func sum(body string) string {
+	s := sha256.Sum256([]byte(body))
+	return hex.EncodeToString(s[:8])
+}
+
+// Write has a file hold a body, or takes it away (""). It makes the directory; with it goes one that is empty then,
+// where emptied is set. The path is that on this machine.
+func Write(at, body string, emptied bool) error {
+	text, err := os.ReadFile(at)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && body == "":
+		return nil
+	case err == nil:
+		if _, ours := Body(string(text)); ours {
+			break
+		}
+		if err := os.Rename(at, at+Edited); err != nil {
+			return fmt.Errorf("keep what somebody edited: %w", err)
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	dir := filepath.Dir(at)
+	if body == "" {
+		if err := os.Remove(at); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if emptied && os.Remove(dir) == nil { // a file of somebody else's keeps it
+			dir = filepath.Dir(dir)
+		}
+		return atomicfile.SyncDir(atomicfile.OS{}, dir)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as distributions have it
+		return err
+	}
+	if _, err := atomicfile.Write(atomicfile.OS{}, at, []byte(Text(body)), 0o644); err != nil {
+		return err
+	}
+	return atomicfile.SyncDir(atomicfile.OS{}, filepath.Dir(dir))
+}

@@ -1,0 +1,69 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"path"
+	"strings"
+
+	"bulkhead/internal/change"
+	"bulkhead/internal/linux/sysroot"
+)
+
+// Systemd is who reads drop-ins, and knows which process is the main one of a service.
+type Systemd interface {
+	change.Loader
+	// MainPID gives 0 for a service that does not run.
+	MainPID(ctx context.Context, unit string) (int, error)
+}
+
+// Host says where services are.
+type Host struct {
+	Root *sysroot.FS
+	// Dir is the directory to write below; "" is a captured host, which cannot be changed.
+	Dir     string
+	Systemd Systemd // nil is one that cannot be asked
+	// SetLimit gives a process a limit; nil is prlimit(2).
+	SetLimit func(pid, resource int, soft, hard uint64) error
+}
+
+var (
+	errNone     = change.Gone("no systemd runs here")
+	errMute     = errors.New("systemd could not be asked")
+	errCaptured = errors.New("a captured host cannot be changed")
+)
+
+type mute struct{}
+
+func (mute) Reload(context.Context, ...string) error      { return errMute }
+func (mute) MainPID(context.Context, string) (int, error) { return 0, errMute }
+
+// Dirs are where systemd looks for files of units: a file hides those of its name in later directories.
+var dirs = []string{
+	"/etc/systemd/system.control", "/run/systemd/system.control", "/run/systemd/transient",
+	"/run/systemd/generator.early", "/etc/systemd/system", "/run/systemd/system", "/run/systemd/generator",
+	"/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system", "/run/systemd/generator.late",
+}
+
+// names are those under which the files of a unit are: its own, and that of its template.
+func names(unit string) []string {
+	if before, _, is := strings.Cut(unit, "@"); is {
+		return []string{unit, before + "@.service"}
+	}
+	return []string{unit}
+}
+
+// there says in the words of an error that there is no such unit, or no systemd.
+func (h Host) there(unit string) error {
+	if !h.Root.Exists("/run/systemd/system") {
+		return errNone
+	}
+	for _, dir := range dirs {
+		for _, name := range names(unit) {
+			if h.Root.Exists(path.Join(dir, name)) {
+				return nil
+			}
+		}
+	}
+	return change.Gone("there is no unit " + unit)
+}
