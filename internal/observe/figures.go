@@ -27,10 +27,11 @@ func slowest(s *Sample, tell Tell) {
 func hostPressure(s *Sample, tell Tell) {
 	for _, resource := range slices.Sorted(maps.Keys(s.Host.Pressure)) {
 		p := s.Host.Pressure[resource]
-		for kind, stall := range map[string]*metrics.Stall{"some": p.Some, "full": p.Full} {
-			if stall != nil {
-				tell(float64(stall.Total)/1e6, resource, kind)
-			}
+		if p.Some != nil {
+			tell(float64(p.Some.Total)/1e6, resource, "some")
+		}
+		if p.Full != nil {
+			tell(float64(p.Full.Total)/1e6, resource, "full")
 		}
 	}
 }

@@ -45,7 +45,7 @@ func New(o Options) *Server {
 	if o.Changed == nil {
 		o.Changed = func(error) {}
 	}
-	return &Server{o: o, last: last{fetch: o.Fetch, changed: o.Changed}}
+	return &Server{o: o, last: last{fetch: o.Fetch, changed: o.Changed, wait: scrapeWaits}}
 }
 
 // ServeHTTP answers a scrape: collect[] names the kinds of figures to give, or exclude[] those not to give.

@@ -38,6 +38,13 @@ func example(t *testing.T) *observe.Sample {
 	return s
 }
 
+// patient is a server whose scrapes wait for the agent however busy this machine is.
+func patient(o Options) *Server {
+	s := New(o)
+	s.last.wait = time.Minute
+	return s
+}
+
 // always gives the same sample.
 func always(s *observe.Sample) func(context.Context) (*observe.Sample, error) {
 	return func(context.Context) (*observe.Sample, error) { return s, nil }
@@ -86,7 +93,7 @@ func gathered(t *testing.T, s *Server) map[string]float64 {
 // The whole answer on one sample, as text and as OpenMetrics, with nothing that promlint objects to.
 func TestGolden(t *testing.T) {
 	const file = "testdata/metrics.txt"
-	s := New(Options{Fetch: always(example(t)), Version: "1.2.3"})
+	s := patient(Options{Fetch: always(example(t)), Version: "1.2.3"})
 	code, kind, text := scraped(t, s, "/metrics", "")
 	if code != 200 || !strings.HasPrefix(kind, "text/plain; version=0.0.4") {
 		t.Fatalf("answered %d %q: %s", code, kind, text)
@@ -113,7 +120,7 @@ func TestGolden(t *testing.T) {
 // Every figure of a group is the same in the JSON of status, in the answer, and by the table.
 func TestFiguresAgree(t *testing.T) {
 	one := example(t)
-	shown := gathered(t, New(Options{Fetch: always(one)}))
+	shown := gathered(t, patient(Options{Fetch: always(one)}))
 	text, err := json.Marshal(api.GroupStatus{Group: one.Groups[0].Group, Usage: one.Groups[0].Usage})
 	var status struct{ Usage map[string]any }
 	if err == nil {
@@ -192,14 +199,14 @@ func BenchmarkScrape(b *testing.B) {
 		g.Group = fmt.Sprint("mysql", i)
 		one.Groups = append(one.Groups, g)
 	}
-	s := New(Options{Fetch: always(one)})
+	s := patient(Options{Fetch: always(one)})
 	for b.Loop() {
 		s.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/metrics", nil))
 	}
 }
 
 func TestCollect(t *testing.T) {
-	s := New(Options{Fetch: always(example(t))})
+	s := patient(Options{Fetch: always(example(t))})
 	for query, want := range map[string]struct {
 		code     int
 		has, not string
@@ -225,8 +232,8 @@ func TestCollect(t *testing.T) {
 // Beyond the bounds figures are left out, counted, and the rest is whole.
 func TestBounds(t *testing.T) {
 	one := example(t)
-	whole := gathered(t, New(Options{Fetch: always(one)}))
-	s := New(Options{Fetch: always(one), PerGroup: 5})
+	whole := gathered(t, patient(Options{Fetch: always(one)}))
+	s := patient(Options{Fetch: always(one), PerGroup: 5})
 	few := gathered(t, s)
 	ofGroup := 0
 	for key := range few {
@@ -240,7 +247,7 @@ func TestBounds(t *testing.T) {
 	if dropped := few["bulkhead_series_dropped_total{}"]; int(dropped) != len(whole)-len(few) || dropped < 50 {
 		t.Errorf("%v were dropped, of %d there are %d", dropped, len(whole), len(few))
 	}
-	few = gathered(t, New(Options{Fetch: always(one), Series: 20}))
+	few = gathered(t, patient(Options{Fetch: always(one), Series: 20}))
 	if len(few) != 20+len(observe.Own) {
 		t.Errorf("there are %d figures", len(few))
 	}
@@ -262,7 +269,7 @@ func (c *changes) told(err error) {
 func TestNoStaleFigures(t *testing.T) {
 	one, away := example(t), false
 	var said changes
-	s := New(Options{Changed: said.told, Fetch: func(context.Context) (*observe.Sample, error) {
+	s := patient(Options{Changed: said.told, Fetch: func(context.Context) (*observe.Sample, error) {
 		if away {
 			return nil, errors.New("no agent")
 		}
@@ -312,7 +319,7 @@ func TestHangingAgent(t *testing.T) {
 	one := example(t)
 	var mu sync.Mutex
 	asked, hang := 0, make(chan struct{})
-	s := New(Options{Fetch: func(context.Context) (*observe.Sample, error) {
+	s := patient(Options{Fetch: func(context.Context) (*observe.Sample, error) {
 		mu.Lock()
 		asked++
 		first := asked == 1
@@ -324,7 +331,7 @@ func TestHangingAgent(t *testing.T) {
 	}})
 	gathered(t, s)
 	s.last.mu.Lock()
-	s.last.tried = time.Time{}
+	s.last.tried, s.last.wait = time.Time{}, scrapeWaits
 	s.last.mu.Unlock()
 	var all sync.WaitGroup
 	for range 20 {

@@ -34,6 +34,7 @@ type state struct {
 type last struct {
 	fetch   func(context.Context) (*observe.Sample, error)
 	changed func(error)
+	wait    time.Duration // of a scrape
 
 	mu      sync.Mutex // guards what follows
 	sample  *observe.Sample
@@ -55,7 +56,7 @@ func (l *last) get(ctx context.Context) state {
 	}
 	l.mu.Unlock()
 	if pending != nil {
-		late := time.NewTimer(scrapeWaits)
+		late := time.NewTimer(l.wait)
 		defer late.Stop()
 		select {
 		case <-pending:
