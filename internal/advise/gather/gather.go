@@ -108,6 +108,9 @@ func Facts(ctx context.Context, h *host.Host, o Options) *fact.Set {
 		}
 	}
 	p, ok := placing.wait(ctx)
+	if !ok || p.err != nil {
+		set.Notes = append(set.Notes, "where the databases keep their files was not looked at: "+p.why(ok))
+	}
 	p.is.place(set, fact.Unknown("where the databases keep their files: %s", p.why(ok)))
 	together(h, set, list.is, ok && list.err == nil)
 	return set
