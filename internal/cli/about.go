@@ -25,9 +25,10 @@ func commit() string {
 
 // versionText is the version with what this program was built from, by and for.
 func versionText() string {
+	const short = 12 // digits tell one commit from all others, and leave the line short enough
 	from := commit()
 	if from != "" {
-		from = ", commit " + from
+		from = ", commit " + from[:min(short, len(from))]
 	}
 	return Version + " (" + runtime.Version() + ", " + runtime.GOARCH + from + ")"
 }

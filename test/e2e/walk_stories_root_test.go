@@ -127,7 +127,7 @@ func (v *visitor) install() {
 	if out, _ := v.inside("pidof", "bulkhead").Output(); len(out) > 0 {
 		v.t.Errorf("`make install` starts nothing, and %s runs", out)
 	}
-	v.types(0, "bulkhead --version", `^bulkhead \S+ \(go\S+, \S+\)$`)
+	v.types(0, "bulkhead --version", `^bulkhead \S+ \(go\S+, \S+(, commit [0-9a-f]{12})?\)$`)
 	v.types(0, "bulkhead", "bulkhead discover", "bulkhead release --all")
 }
 

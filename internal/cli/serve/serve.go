@@ -59,9 +59,10 @@ other exporters read them. With --textfile it opens no port: it writes a file fo
 
   /metrics?collect[]=cpu&collect[]=memory    only these: cpu, memory, io, pressure, tasks, network, limits, agent
   /metrics?exclude[]=limits                  all but these`,
-		Example: `  bulkhead serve                                              http://127.0.0.1:9786/metrics
-  bulkhead serve --listen :9786 --web.config.file web.yml     for others, with TLS and users
-  bulkhead serve --listen unix:/run/bulkhead-serve/metrics    on a unix socket
+		Example: `  bulkhead serve                       on http://127.0.0.1:9786/metrics
+  bulkhead serve --listen :9786 --web.config.file web.yml
+                                       for others, with TLS and users
+  bulkhead serve --listen unix:/run/bulkhead-serve/metrics
   bulkhead serve --textfile /var/lib/prometheus/node-exporter/bulkhead.prom`,
 		Args: usage.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
