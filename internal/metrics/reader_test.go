@@ -1,34 +1,15 @@
 package metrics
 
 import (
-	"errors"
 	"reflect"
 	"testing"
 
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/cgroup/cgroupfake"
-	"bulkhead/internal/host"
-	"bulkhead/internal/linux/procfs"
 )
 
 // Dear files are read when they are to be, the others always, and neither when the directory is gone.
 func TestReader(t *testing.T) {
-	k := cgroupfake.New([]host.Hierarchy{
-		{ID: procfs.UnifiedID, Version: 2, Controllers: []string{"memory", "pids"}, Mount: "/sys/fs/cgroup/unified",
-			Root: "/"},
-	}, cgroupfake.Options{})
-	top := cgroup.Dir{Hierarchy: procfs.UnifiedID, Path: "/"}
-	a := top.Child("a")
-	if err := errors.Join(k.Enable(top, []string{"memory", "pids"}), k.Make(a)); err != nil {
-		t.Fatal(err)
-	}
-	read := map[string]int{}
-	k.Intercept(func(o cgroupfake.Operation) error {
-		if o.Op == "read" {
-			read[o.File.Name]++
-		}
-		return nil
-	})
+	k, a, read := counted(t)
 	set := func(current, anon string) {
 		k.Set(a.File("memory.current"), current)
 		k.Set(a.File("memory.stat"), "anon "+anon+"\nfile 5\nshmem 1")

@@ -133,24 +133,31 @@ func TestDeltaOfAGroupMadeAnew(t *testing.T) {
 	}
 }
 
-// Only the files of the fields that are asked for are read.
-func TestReadOfSomeFields(t *testing.T) {
-	k := cgroupfake.New([]host.Hierarchy{
+// counted is a kernel with one group that has memory and pids, and how often each of its files was read.
+func counted(t *testing.T) (k *cgroupfake.Kernel, a cgroup.Dir, read map[string]int) {
+	t.Helper()
+	k = cgroupfake.New([]host.Hierarchy{
 		{ID: procfs.UnifiedID, Version: 2, Controllers: []string{"memory", "pids"}, Mount: "/sys/fs/cgroup/unified",
 			Root: "/"},
 	}, cgroupfake.Options{})
 	top := cgroup.Dir{Hierarchy: procfs.UnifiedID, Path: "/"}
-	a := top.Child("a")
+	a = top.Child("a")
 	if err := errors.Join(k.Enable(top, []string{"memory", "pids"}), k.Make(a)); err != nil {
 		t.Fatal(err)
 	}
-	read := map[string]bool{}
+	read = map[string]int{}
 	k.Intercept(func(o cgroupfake.Operation) error {
 		if o.Op == "read" {
-			read[o.File.Name] = true
+			read[o.File.Name]++
 		}
 		return nil
 	})
+	return k, a, read
+}
+
+// Only the files of the fields that are asked for are read.
+func TestReadOfSomeFields(t *testing.T) {
+	k, a, read := counted(t)
 	u, err := Read(k.Tree, a, "memory.high_hits", "pressure.memory.full.total_us")
 	if err != nil || u.Memory.HighHits == nil || u.Memory.Current != nil || u.Pressure["memory"].Full == nil {
 		t.Errorf("read %s, %v", show(u), err)
