@@ -52,7 +52,7 @@ var faults = []fault{
 	sysctl("MEM-37", "", "vm.panic_on_oom", "0", "1"),
 	knob("equal pages are merged (KSM)", "MEM-44", "", "/sys/kernel/mm/ksm/run", "0", "1"),
 	sysctl("MEM-35", "", "vm.vfs_cache_pressure", "100", "0"),
-	sysctl("MEM-26", "", "vm.min_free_kbytes", "16384", "131072").shown("6 %"),
+	sysctl("MEM-26", "", "vm.min_free_kbytes", "16384", "131072").shown("6 %").byHand(),
 	sysctl("MEM-07", "postgresql5433", "vm.dirty_background_bytes", "67108864", "2147483648").shown("2 GiB"),
 	sysctl("MEM-08", "postgresql5433", "vm.dirty_bytes", "536870912", "8589934592").shown("8 GiB"),
 	sysctl("NET-01", "", "net.core.somaxconn", "4096", "128"),

@@ -176,14 +176,12 @@ func TestComputedValues(t *testing.T) {
 	const ports = sysctls + "net/ipv4/ip_local_port_range"
 	const reserved = sysctls + "net/ipv4/ip_local_reserved_ports"
 	got := values(map[string]string{
-		sysctls + "vm/min_free_kbytes": "13421773\n",
-		sysctls + "fs/file-max":        "8192\n",
-		sysctls + "kernel/pid_max":     "512\n",
-		ports:                          "1024 65000\n",
-		reserved:                       "27010-27016,3300-3305,8080\n",
+		sysctls + "fs/file-max":    "8192\n",
+		sysctls + "kernel/pid_max": "512\n",
+		ports:                      "1024 65000\n",
+		reserved:                   "27010-27016,3300-3305,8080\n",
 	})
 	for rule, want := range map[string]string{
-		"MEM-26": "1342177",
 		"LIM-05": "9223372036854775807",
 		"LIM-11": "4194304",
 		"NET-05": "3300-3306,5432,8080,27010-27017",
