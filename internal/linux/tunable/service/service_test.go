@@ -164,3 +164,23 @@ func TestOverruled(t *testing.T) {
 		}
 	}
 }
+
+// A unit that is gone, as one of systemd-run is after a boot, does not keep its drop-in from going, too.
+func TestUnitThatIsGone(t *testing.T) {
+	h := newHost(t)
+	s, target := service.Settings{Host: h}, service.Target("db.service/LimitNOFILE")
+	if err := change.Set(t.Context(), s, target, "1024"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(h.Dir, "usr/lib/systemd/system/db.service")); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time there is nothing left to take away
+		if err := change.Set(t.Context(), s, target, ""); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(h.Dir, service.File("db.service"))); err == nil {
+		t.Error("the drop-in is still there")
+	}
+}
