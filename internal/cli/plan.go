@@ -8,6 +8,7 @@ import (
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/cli/render"
+	"bulkhead/internal/cli/unit"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/host"
 	"bulkhead/internal/inspect"
@@ -40,6 +41,9 @@ hold; and each group's share of the host. --long prints every step: file, old an
 			v, err := inspect.PlanFor(cmd.Context(), c, sources, at)
 			if err != nil {
 				return err
+			}
+			if running, err := s.agent(cmd.Context()); err == nil {
+				v.Plan.Refusals = append(unit.Refusals(cmd.Context(), running, v.Policy.Sources, s.policy), v.Plan.Refusals...)
 			}
 			if s.json {
 				v.Plan.Steps = render.OrEmpty(v.Plan.Steps)

@@ -8,9 +8,13 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/confirm"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/parse"
 	"bulkhead/internal/revisions"
 	"bulkhead/internal/state"
+	"bulkhead/internal/systemd/sandbox"
+	"bulkhead/internal/systemd/sandbox/confined"
 	"bulkhead/internal/transaction"
 )
 
@@ -31,6 +35,7 @@ func applySources(ctx context.Context, c *transaction.Controller, r api.Request,
 	if err != nil {
 		return err
 	}
+	v.Plan.Refusals = append(forbidden(c, r, s, sources), v.Plan.Refusals...)
 	same := s.Applied != nil && s.Applied.Root() == "" && slices.Equal(s.Applied.Sources, sources) &&
 		len(s.Released)+len(s.Lifted)+len(s.Skipped) == 0
 	revision, err := revisions.Next(c.Store, s, same)
@@ -71,6 +76,39 @@ func applySources(ctx context.Context, c *transaction.Controller, r api.Request,
 		}
 	}
 	return err
+}
+
+// forbidden are the refusals of what the agent's unit does not let it do for a policy, nor for the one in force, whose
+// parts may have to be taken back. Nobody is kept from undoing a change.
+func forbidden(c *transaction.Controller, r api.Request, s *state.Documents, sources []policy.Source) []plan.Refusal {
+	if c.Unit == nil || r.Verb != "apply" && r.Verb != "rollback" {
+		return nil
+	}
+	var policies []*policy.Policy
+	all := [][]policy.Source{sources}
+	if s.Applied != nil {
+		all = append(all, s.Applied.Sources)
+	}
+	for _, sources := range all {
+		if p, err := parse.Policy(sources); err == nil {
+			policies = append(policies, p)
+		}
+	}
+	file := ""
+	if r.Verb == "apply" && len(sources) > 0 && sources[0].Path != transaction.DefaultPolicy {
+		file = sources[0].Path
+	}
+	needs := sandbox.Of(policies...)
+	return confined.Refusals(c.Unit.Name, c.Unit.Forbidden(sandbox.Settings(needs)), needs, file, r.To)
+}
+
+// Confined are the refusals that the policy in force would meet: the agent goes on with what it may do.
+func Confined(c *transaction.Controller) []plan.Refusal {
+	_, s, err := c.Recorded()
+	if err != nil || s.Applied == nil {
+		return nil
+	}
+	return forbidden(c, api.Request{Verb: "apply"}, s, nil)
 }
 
 // forgive forgets what others changed: an apply has put it right.

@@ -27,6 +27,7 @@ func applyCanary(ctx context.Context, c *transaction.Controller, r api.Request, 
 	if err != nil {
 		return err
 	}
+	next.Plan.Refusals = append(forbidden(c, r, s, r.Sources), next.Plan.Refusals...)
 	if err := transaction.Refused(next.Plan, r.Force); err != nil {
 		return err
 	}

@@ -35,6 +35,11 @@ func Needs(p *policy.Policy) []Need {
 		}
 	}
 	gather(p.Groups)
+	for _, window := range p.Schedules {
+		for _, set := range window.Set {
+			groups = append(groups, &policy.Group{Path: set.Group, Settings: set.Settings})
+		}
+	}
 	add := func(is func(*policy.Group) bool, n Need) {
 		if i := slices.IndexFunc(groups, is); i >= 0 {
 			n.For += " of group " + groups[i].Path
@@ -66,6 +71,30 @@ func Needs(p *policy.Policy) []Need {
 	return needs
 }
 
+// Of are the needs of several policies together: those of the first, then what others need beside.
+func Of(policies ...*policy.Policy) (all []Need) {
+	for _, p := range policies {
+		for _, n := range Needs(p) {
+			if !slices.ContainsFunc(all, func(o Need) bool { return slices.Equal(o.Allow, n.Allow) }) {
+				all = append(all, n)
+			}
+		}
+	}
+	return all
+}
+
+// Settings are those that any of the needs adds to the unit's, each once.
+func Settings(needs []Need) (all []string) {
+	for _, n := range needs {
+		for _, line := range n.Allow {
+			if !slices.Contains(all, line) {
+				all = append(all, line)
+			}
+		}
+	}
+	return all
+}
+
 // givesFiles says whether the kernel's files get this owner.
 func givesFiles(o policy.Owner) bool { return o.Sets() || o.Enters() }
 
@@ -86,13 +115,16 @@ func overTCP(g *policy.Guard) string {
 	return ""
 }
 
+// Mark begins each drop-in.
+const Mark = "# What the policy needs beyond bulkhead.service as packaged.\n"
+
 // DropIn is a drop-in of bulkhead.service that allows what is needed, "" for nothing.
 func DropIn(needs []Need) string {
 	if len(needs) == 0 {
 		return ""
 	}
 	var b strings.Builder
-	b.WriteString("# What the policy needs beyond bulkhead.service as packaged.\n[Service]\n")
+	b.WriteString(Mark + "[Service]\n")
 	var said []string
 	for _, n := range needs {
 		b.WriteString("# " + n.For + ": " + n.Because + "\n")
