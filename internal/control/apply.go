@@ -35,7 +35,12 @@ func applySources(ctx context.Context, c *transaction.Controller, r api.Request,
 	if err != nil {
 		return err
 	}
-	v.Plan.Refusals = append(forbidden(c, r, s, sources), v.Plan.Refusals...)
+	if lacks := forbidden(c, r, s, sources); len(lacks) > 0 {
+		v.Plan.Refusals = append(lacks, v.Plan.Refusals...)
+		if err := transaction.Refused(v.Plan, r.Force); err != nil && !r.DryRun { // before a database is asked over TCP
+			return err
+		}
+	}
 	same := s.Applied != nil && s.Applied.Root() == "" && slices.Equal(s.Applied.Sources, sources) &&
 		len(s.Released)+len(s.Lifted)+len(s.Skipped) == 0
 	revision, err := revisions.Next(c.Store, s, same)

@@ -15,6 +15,7 @@ import (
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
 	"bulkhead/internal/revisions"
+	"bulkhead/internal/state"
 	"bulkhead/internal/systemd/sandbox"
 	"bulkhead/internal/systemd/sandbox/confined"
 	"bulkhead/internal/transaction"
@@ -99,15 +100,18 @@ func (s Session) write(applied bool, to int) error {
 		return err
 	}
 	defer c.Close()
-	_, d, err := c.Recorded()
+	d, err := state.Load(c.Store, state.DocApplied, state.DocTrial, state.DocBefore, state.DocCanary)
 	if err != nil {
 		return err
 	}
 	if d.Applied != nil {
 		all = append(all, parsed(d.Applied.Sources)...)
 	}
-	if d.Trial != nil && d.Before.Applied != nil { // it may be undone
+	if d.Trial != nil && d.Trial.ID != "" && d.Before.Applied != nil { // it may be undone
 		all = append(all, parsed(d.Before.Applied.Sources)...)
+	}
+	if d.Canary != nil {
+		all = append(all, parsed(d.Canary.Sources)...)
 	}
 	if to > 0 {
 		if d.Applied == nil {
@@ -152,7 +156,7 @@ func (s Session) write(applied bool, to int) error {
 // parsed is a policy that was applied; none where a later version no longer takes it.
 func parsed(sources []policy.Source) []*policy.Policy {
 	p, err := parse.Policy(sources)
-	if err != nil {
+	if len(sources) == 0 || err != nil {
 		return nil
 	}
 	return []*policy.Policy{p}

@@ -3,6 +3,7 @@ package unit
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -52,8 +53,8 @@ func (d *desk) open() (*transaction.Controller, error) {
 	return transaction.Open(transaction.Options{Root: d.root, State: d.state})
 }
 
-// inForce writes down that a policy is.
-func (d *desk) inForce(revision int, text string) {
+// inForce writes down that a policy is, and which one was before it while it waits to be confirmed; "" when it does not.
+func (d *desk) inForce(revision int, text, undone string) {
 	d.t.Helper()
 	store, err := journal.Open(d.state, journal.Options{})
 	if err == nil {
@@ -65,6 +66,10 @@ func (d *desk) inForce(revision int, text string) {
 	}
 	if err == nil {
 		err = store.Save(journal.VersionName(revision), sources(text))
+	}
+	if err == nil && undone != "" {
+		err = errors.Join(store.Save(state.DocTrial, state.Trial{ID: "1"}), store.Save(state.DocBefore,
+			state.Before{Trial: "1", Applied: &state.Applied{Sources: sources(undone)}}))
 	}
 	if err != nil {
 		d.t.Fatal(err)
@@ -127,14 +132,16 @@ func TestWrite(t *testing.T) {
 	d.file = owned
 	d.writes("policy.conf is written\nit counts after: systemctl daemon-reload && systemctl restart bulkhead", "owner")
 	d.writes("is up to date", "owner")
-	d.inForce(1, network)
+	d.inForce(1, network, "")
 	d.writes("is written", "owner", "network")
 	d.writes("is written", "--applied", "network")
-	d.inForce(2, plain)
+	d.inForce(2, plain, "")
 	d.file = plain
 	d.writes("is up to date", "--to=1", "network")
 	d.writes("is taken away", "--applied")
 	d.writes("as packaged allows all")
+	d.inForce(3, plain, owned)
+	d.writes("is written", "owner") // it may be undone
 
 	if err := os.RemoveAll(filepath.Join(d.root, "etc/systemd")); err != nil {
 		t.Fatal(err)

@@ -22,6 +22,9 @@ type Need struct {
 	Allow []string `json:"allow"`
 }
 
+// inet allows sockets of IP.
+const inet = "RestrictAddressFamilies=AF_INET AF_INET6"
+
 // Needs are those of a policy as it was parsed, in the order of the file's reference; nil where the packaged unit will
 // do. One kind is named once, with the first group that asks for it.
 func Needs(p *policy.Policy) []Need {
@@ -62,11 +65,13 @@ func Needs(p *policy.Policy) []Need {
 		return slices.ContainsFunc(g.Settings, func(s policy.Setting) bool { return s.Key.OfNetwork() })
 	}, Need{"network", "packets are told by BPF programs, which are found again by number, and the kernel's " +
 		"pieces are tried in a network namespace", []string{"CapabilityBoundingSet=CAP_BPF CAP_SYS_ADMIN",
-		"SystemCallFilter=bpf", "RestrictNamespaces=net", "RestrictAddressFamilies=AF_INET AF_INET6",
-		"RestrictRealtime=no"}})
+		"SystemCallFilter=bpf", "RestrictNamespaces=net", "RestrictRealtime=no"}})
+	if slices.ContainsFunc(p.Host.Network, func(l policy.NetworkLink) bool { return l.Peer != "" }) {
+		needs = append(needs, Need{"host.network", "a peer is to be reached over TCP", []string{inet}})
+	}
 	if at := overTCP(p.Guard); at != "" {
 		needs = append(needs, Need{"guard of group " + at, "the database is asked over TCP",
-			[]string{"RestrictAddressFamilies=AF_INET AF_INET6"}})
+			[]string{inet}})
 	}
 	return needs
 }
