@@ -42,9 +42,7 @@ hold; and each group's share of the host. --long prints every step: file, old an
 			if err != nil {
 				return err
 			}
-			if running, err := s.agent(cmd.Context()); err == nil {
-				v.Plan.Refusals = append(unit.Refusals(cmd.Context(), running, v.Policy.Sources, s.policy), v.Plan.Refusals...)
-			}
+			unit.Refuse(cmd.Context(), s.agent, v, s.policy)
 			if s.json {
 				v.Plan.Steps = render.OrEmpty(v.Plan.Steps)
 				err = s.printJSON(v.Plan)

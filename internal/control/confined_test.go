@@ -12,8 +12,8 @@ import (
 	"bulkhead/internal/systemd/sandbox/confined"
 )
 
-// What the agent's unit forbids is refused before anything is changed, with what to type next: of the policy, and of the
-// one in force. Going back in time is never held up.
+// What the agent's unit forbids is refused before anything is changed, with what to type next: of the policy, and of
+// the one in force. Undoing a change is never held up.
 func TestForbiddenByTheUnit(t *testing.T) {
 	const owned = "groups: {a: {match: [{exe: sleep}], tasks: 50, owner: {user: root, may: [set]}}}\n"
 	const plain = "groups: {a: {match: [{exe: sleep}], tasks: 50}}\n"
@@ -30,9 +30,9 @@ func TestForbiddenByTheUnit(t *testing.T) {
 		if !errors.As(err, &refusal) {
 			t.Fatalf("%s is not refused: %v", r.Verb, err)
 		}
-		if last := refusal.Refusals[len(refusal.Refusals)-1]; !strings.Contains(last.Reason, "bulkhead.service forbids "+
-			"the agent what `owner of group a` asks for") || !strings.Contains(last.Hint, "`"+next+" && systemctl "+
-			"daemon-reload && systemctl restart bulkhead`") {
+		last := refusal.Refusals[len(refusal.Refusals)-1]
+		if !strings.Contains(last.Reason, "bulkhead.service forbids the agent what `owner of group a` asks for") ||
+			!strings.Contains(last.Hint, "`"+next+" && systemctl daemon-reload && systemctl restart bulkhead`") {
 			t.Errorf("%s is refused with %+v", r.Verb, last)
 		}
 		if is := m.kernel.Dump(); is != was {
@@ -57,15 +57,14 @@ func TestForbiddenByTheUnit(t *testing.T) {
 	// The owner's files are to be given back.
 	refused(api.Request{Verb: "apply", Sources: m.policy(plain)}, "bulkhead --policy test.yaml unit --write")
 	refused(api.Request{Verb: "rollback", To: 1}, "bulkhead unit --write --to 1")
-	if _, err := m.do(api.Request{Verb: "apply", Sources: m.policy(plain), Force: true, Reason: "all the same"}); err != nil {
+	ask = api.Request{Verb: "apply", Sources: m.policy(plain), Force: true, Reason: "all the same"}
+	if _, err := m.do(ask); err != nil {
 		t.Errorf("with --force: %v", err)
 	}
 
 	forbids = false
 	m.atTime("23 12:00")
-	if _, err := m.do(api.Request{Verb: "apply", Sources: m.policy(owned), ConfirmWithin: 30 * time.Second}); err != nil {
-		t.Fatal(err)
-	}
+	m.onTrial(api.Request{Verb: "apply", Sources: m.policy(owned)}, 30*time.Second)
 	forbids = true
 	m.atTime("23 12:01")
 	m.tended()

@@ -149,7 +149,8 @@ var Matrix = []Capability{
 	{"the Debian package: installed, upgraded with every limit in force all the while, removed with them in force, " +
 		"purged: all as before", []string{"test/packaging.TestDebPackage"}, withSystemd},
 	{"policies with every key under `bulkhead.service`: what its sandbox forbids is refused before anything is " +
-		"changed, and is in force after `unit --write`", []string{"test/packaging.TestEveryKeyUnderTheUnit"}, withSystemd},
+		"changed, and is in force after `unit --write`", []string{"test/packaging.TestEveryKeyUnderTheUnit"},
+		withSystemd},
 	{"the init script: start, status, reload, stop", []string{"test/packaging.TestInitScript"}, withoutSystemd},
 	{"a policy over a real MariaDB: apply, verify, restart of the database, and of the agent by its init script",
 		[]string{"test/packaging.TestInitInstalled"}, withoutSystemd},

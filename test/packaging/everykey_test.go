@@ -142,7 +142,8 @@ func TestEveryKeyIsApplied(t *testing.T) {
 			}
 		}
 		if !covered {
-			t.Errorf("no policy of testdata/everykey has the key %s; add it there, or to notApplied with the reason", key)
+			t.Errorf("no policy of testdata/everykey has the key %s: add it there, or to notApplied with the reason",
+				key)
 		}
 	}
 	for begin := range notApplied {

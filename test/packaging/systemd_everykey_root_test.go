@@ -218,6 +218,7 @@ func (m *machine) ownedByGames() {
 	dir := m.tree.Abs(cgroup.Dir{Hierarchy: m.of("pids").ID, Path: "/everykey.slice/everykey-reports.slice"})
 	out := m.do("find", dir, "-name", "cgroup.procs", "-uid", games)
 	if strings.TrimSpace(out) == "" {
-		m.t.Errorf("no cgroup.procs below %s belongs to games:\n%s", dir, m.do("find", dir, "-name", "cgroup.procs", "-ls"))
+		m.t.Errorf("no cgroup.procs below %s belongs to games:\n%s", dir,
+			m.do("find", dir, "-name", "cgroup.procs", "-ls"))
 	}
 }

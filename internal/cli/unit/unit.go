@@ -11,7 +11,6 @@ import (
 	"bulkhead/internal/agent"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
-	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
 	"bulkhead/internal/revisions"
@@ -21,16 +20,19 @@ import (
 	"bulkhead/internal/transaction"
 )
 
-// Session is how the verb reads the policy file and the state directory, and where it answers.
-type Session struct {
-	Out    io.Writer
-	Parsed func() (*policy.Policy, error)
-	Open   func() (*transaction.Controller, error)
-	Print  func(any, func()) error
+// session is how the verb reads the policy file and the state directory, and where it answers.
+type session struct {
+	out    io.Writer
+	parsed func() (*policy.Policy, error)
+	open   func() (*transaction.Controller, error)
+	print  func(any, func()) error
 }
 
-// Command gives the verb.
-func Command(s Session) *cobra.Command {
+// Command gives the verb. It prints to out, or with --json by print, reads the policy by parsed, and opens the state
+// directory by open.
+func Command(out io.Writer, parsed func() (*policy.Policy, error), open func() (*transaction.Controller, error),
+	print func(any, func()) error) *cobra.Command {
+	s := session{out, parsed, open, print}
 	var printed, write, applied bool
 	var to int
 	c := &cobra.Command{
@@ -49,7 +51,7 @@ nothing is forbidden, and nothing is written.`,
 				if applied || to > 0 {
 					return usage.Errorf(cmd, "--applied and --to are for --write")
 				}
-				p, err := s.Parsed()
+				p, err := s.parsed()
 				if err != nil {
 					return err
 				}
@@ -68,34 +70,34 @@ nothing is forbidden, and nothing is written.`,
 	return c
 }
 
-func (s Session) say(needs []sandbox.Need, printed bool) error {
+func (s session) say(needs []sandbox.Need, printed bool) error {
 	if printed {
-		_, err := io.WriteString(s.Out, sandbox.DropIn(needs))
+		_, err := io.WriteString(s.out, sandbox.DropIn(needs))
 		return err
 	}
-	return s.Print(render.OrEmpty(needs), func() {
+	return s.print(render.OrEmpty(needs), func() {
 		if len(needs) == 0 {
-			render.Println(s.Out, "bulkhead.service as packaged allows all that the policy asks for")
+			render.Println(s.out, "bulkhead.service as packaged allows all that the policy asks for")
 			return
 		}
 		for _, n := range needs {
-			render.Printf(s.Out, "%s: %s\n", n.For, n.Because)
+			render.Printf(s.out, "%s: %s\n", n.For, n.Because)
 		}
-		render.Println(s.Out, "`bulkhead unit --print` prints a drop-in that allows it, --write keeps it")
+		render.Println(s.out, "`bulkhead unit --print` prints a drop-in that allows it, --write keeps it")
 	})
 }
 
 // write brings the drop-in up to date.
-func (s Session) write(applied bool, to int) error {
+func (s session) write(applied bool, to int) error {
 	var all []*policy.Policy
 	if !applied {
-		p, err := s.Parsed()
+		p, err := s.parsed()
 		if err != nil {
 			return err
 		}
 		all = append(all, p)
 	}
-	c, err := s.Open()
+	c, err := s.open()
 	if err != nil {
 		return err
 	}
@@ -131,24 +133,24 @@ func (s Session) write(applied bool, to int) error {
 	if err != nil {
 		return err
 	}
-	return s.Print(r, func() {
+	return s.print(r, func() {
 		switch {
 		case r.NoSystemd:
-			render.Println(s.Out, "there is no systemd here: nothing is forbidden, and nothing is written")
+			render.Println(s.out, "there is no systemd here: nothing is forbidden, and nothing is written")
 		case !r.Changed && len(r.Needs) == 0:
-			render.Println(s.Out, "bulkhead.service as packaged allows all that is needed")
+			render.Println(s.out, "bulkhead.service as packaged allows all that is needed")
 		case !r.Changed:
-			render.Printf(s.Out, "%s is up to date\n", File)
+			render.Printf(s.out, "%s is up to date\n", File)
 		case len(r.Needs) == 0:
-			render.Printf(s.Out, "%s is taken away: bulkhead.service as packaged allows all that is needed\n", File)
+			render.Printf(s.out, "%s is taken away: bulkhead.service as packaged allows all that is needed\n", File)
 		default:
 			for _, n := range r.Needs {
-				render.Printf(s.Out, "%s: %s\n", n.For, n.Because)
+				render.Printf(s.out, "%s: %s\n", n.For, n.Because)
 			}
-			render.Printf(s.Out, "%s is written\n", File)
+			render.Printf(s.out, "%s is written\n", File)
 		}
 		if r.Changed {
-			render.Println(s.Out, "it counts after: systemctl daemon-reload && systemctl restart bulkhead")
+			render.Println(s.out, "it counts after: systemctl daemon-reload && systemctl restart bulkhead")
 		}
 	})
 }
@@ -162,21 +164,22 @@ func parsed(sources []policy.Source) []*policy.Policy {
 	return []*policy.Policy{p}
 }
 
-// Refusals are what the unit of a running agent forbids it of a policy, for a plan: none where no agent runs, or
-// outside of systemd, or the agent is of a version that cannot tell. File is the policy's.
-func Refusals(ctx context.Context, running *agent.Client, sources []policy.Source, file string) []plan.Refusal {
-	if running == nil {
-		return nil
+// Refuse has a plan of a view refused for what the unit of a running agent forbids it. Nothing is where no agent runs,
+// or outside of systemd, or the agent is of a version that cannot tell. File is the policy's.
+func Refuse(ctx context.Context, dial func(context.Context) (*agent.Client, error), v *transaction.View, file string) {
+	running, err := dial(ctx)
+	if err != nil || running == nil {
+		return
 	}
-	needs := sandbox.Of(parsed(sources)...)
+	needs := sandbox.Of(parsed(v.Policy.Sources)...)
 	unit, forbidden, err := running.Forbidden(ctx, sandbox.Settings(needs))
 	if err != nil || len(forbidden) == 0 {
-		return nil
+		return
 	}
 	if file == transaction.DefaultPolicy {
 		file = ""
 	}
-	return confined.Refusals(unit, forbidden, needs, file, 0)
+	v.Plan.Refusals = append(confined.Refusals(unit, forbidden, needs, file, 0), v.Plan.Refusals...)
 }
 
 // Wider says that the drop-in allows more than a policy in force needs; "" when it does not.

@@ -2,6 +2,7 @@ package unit
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -16,8 +17,10 @@ import (
 	"bulkhead/internal/agent"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/linux/linuxtest"
+	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
+	"bulkhead/internal/snapshot"
 	"bulkhead/internal/state"
 	"bulkhead/internal/systemd/sandbox"
 	"bulkhead/internal/transaction"
@@ -53,7 +56,8 @@ func (d *desk) open() (*transaction.Controller, error) {
 	return transaction.Open(transaction.Options{Root: d.root, State: d.state})
 }
 
-// inForce writes down that a policy is, and which one was before it while it waits to be confirmed; "" when it does not.
+// inForce writes down that a policy is, and which one was before it while it waits to be confirmed; "" when it does
+// not.
 func (d *desk) inForce(revision int, text, undone string) {
 	d.t.Helper()
 	store, err := journal.Open(d.state, journal.Options{})
@@ -80,9 +84,8 @@ func (d *desk) inForce(revision int, text, undone string) {
 // types gives what the verb prints.
 func (d *desk) types(args ...string) (string, error) {
 	var out bytes.Buffer
-	c := Command(Session{Out: &out, Open: d.open,
-		Parsed: func() (*policy.Policy, error) { return parse.Policy(sources(d.file)) },
-		Print:  func(_ any, text func()) error { text(); return nil }})
+	c := Command(&out, func() (*policy.Policy, error) { return parse.Policy(sources(d.file)) }, d.open,
+		func(_ any, text func()) error { text(); return nil })
 	c.SetArgs(args)
 	c.SetOut(io.Discard)
 	c.SetErr(io.Discard)
@@ -226,16 +229,19 @@ func TestRefusals(t *testing.T) {
 			server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Second}
 			go func() { _ = server.Serve(sock) }()
 			t.Cleanup(func() { _ = server.Close() })
-			client, err := agent.Dial(t.Context(), filepath.Join(dir, "s"), dir)
-			if err != nil || client == nil {
-				t.Fatal(err)
+			refusals := func(dial func(context.Context) (*agent.Client, error)) []plan.Refusal {
+				v := &transaction.View{Snapshot: &snapshot.Snapshot{Policy: &policy.Policy{Sources: sources(owned)}}}
+				Refuse(t.Context(), dial, v, transaction.DefaultPolicy)
+				return v.Plan.Refusals
 			}
-			got := Refusals(t.Context(), client, sources(owned), transaction.DefaultPolicy)
+			got := refusals(func(ctx context.Context) (*agent.Client, error) {
+				return agent.Dial(ctx, filepath.Join(dir, "s"), dir)
+			})
 			if knows && (len(got) != 1 || !strings.Contains(got[0].Hint, "`bulkhead unit --write && ")) ||
 				!knows && got != nil {
 				t.Errorf("%+v", got)
 			}
-			if got := Refusals(t.Context(), nil, sources(owned), ""); got != nil {
+			if got := refusals(func(context.Context) (*agent.Client, error) { return nil, nil }); got != nil {
 				t.Errorf("no agent runs: %+v", got)
 			}
 		})
