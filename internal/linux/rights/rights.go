@@ -54,7 +54,8 @@ func Knows(setting string) bool {
 		_, capability := capabilities[word]
 		if tries[key] == nil || key == "CapabilityBoundingSet" && !capability ||
 			key == "SystemCallFilter" && calls[word] == (call{}) ||
-			key == "RestrictAddressFamilies" && families[word] == 0 || key == "RestrictNamespaces" && word != "net" || key == "DeviceAllow" && word != "block-*" && word != "r" {
+			key == "RestrictAddressFamilies" && families[word] == 0 ||
+			key == "RestrictNamespaces" && word != "net" || key == "DeviceAllow" && word != "block-*" && word != "r" {
 			return false
 		}
 	}
