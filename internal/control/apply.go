@@ -35,11 +35,8 @@ func applySources(ctx context.Context, c *transaction.Controller, r api.Request,
 	if err != nil {
 		return err
 	}
-	if lacks := forbidden(c, r, s, sources); len(lacks) > 0 {
-		v.Plan.Refusals = append(lacks, v.Plan.Refusals...)
-		if err := transaction.Refused(v.Plan, r.Force); err != nil && !r.DryRun { // before a database is asked over TCP
-			return err
-		}
+	if err := refuseForbidden(c, r, s, sources, v); err != nil {
+		return err
 	}
 	same := s.Applied != nil && s.Applied.Root() == "" && slices.Equal(s.Applied.Sources, sources) &&
 		len(s.Released)+len(s.Lifted)+len(s.Skipped) == 0
@@ -81,6 +78,18 @@ func applySources(ctx context.Context, c *transaction.Controller, r api.Request,
 		}
 	}
 	return err
+}
+
+// refuseForbidden has the plan refused for what the agent's unit forbids; the error is before a database is asked over
+// TCP, which may be one of these.
+func refuseForbidden(c *transaction.Controller, r api.Request, s *state.Documents, sources []policy.Source,
+	v *transaction.View) error {
+	lacks := forbidden(c, r, s, sources)
+	v.Plan.Refusals = append(lacks, v.Plan.Refusals...)
+	if len(lacks) == 0 || r.DryRun {
+		return nil
+	}
+	return transaction.Refused(v.Plan, r.Force)
 }
 
 // forbidden are the refusals of what the agent's unit does not let it do for a policy, nor for the one in force, whose

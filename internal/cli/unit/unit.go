@@ -102,57 +102,74 @@ func (s session) write(applied bool, to int) error {
 		return err
 	}
 	defer c.Close()
-	d, err := state.Load(c.Store, state.DocApplied, state.DocTrial, state.DocBefore, state.DocCanary)
+	recorded, err := recorded(c, to)
 	if err != nil {
 		return err
 	}
-	if d.Applied != nil {
-		all = append(all, parsed(d.Applied.Sources)...)
+	r, err := update(c.Root, sandbox.Of(append(all, recorded...)...))
+	if err != nil {
+		return err
 	}
-	if d.Trial != nil && d.Trial.ID != "" && d.Before.Applied != nil { // it may be undone
-		all = append(all, parsed(d.Before.Applied.Sources)...)
+	return s.print(r, func() { s.tell(r) })
+}
+
+// tell says what was done.
+func (s session) tell(r result) {
+	switch {
+	case r.NoSystemd:
+		render.Println(s.out, "there is no systemd here: nothing is forbidden, and nothing is written")
+	case !r.Changed && len(r.Needs) == 0:
+		render.Println(s.out, "bulkhead.service as packaged allows all that is needed")
+	case !r.Changed:
+		render.Printf(s.out, "%s is up to date\n", File)
+	case len(r.Needs) == 0:
+		render.Printf(s.out, "%s is taken away: bulkhead.service as packaged allows all that is needed\n", File)
+	default:
+		for _, n := range r.Needs {
+			render.Printf(s.out, "%s: %s\n", n.For, n.Because)
+		}
+		render.Printf(s.out, "%s is written\n", File)
+	}
+	if r.Changed {
+		render.Println(s.out, "it counts after: systemctl daemon-reload && systemctl restart bulkhead")
+	}
+}
+
+// recorded are the policies that the agent may have to act on: the one in force, those that a change on trial ends in,
+// and a revision, 0 for none.
+func recorded(c *transaction.Controller, to int) ([]*policy.Policy, error) {
+	d, err := state.Load(c.Store, state.DocApplied, state.DocTrial, state.DocBefore, state.DocCanary)
+	if err != nil {
+		return nil, err
+	}
+	var all [][]policy.Source
+	if d.Applied != nil {
+		all = append(all, d.Applied.Sources)
+	}
+	if d.Trial != nil && d.Trial.ID != "" && d.Before.Applied != nil {
+		all = append(all, d.Before.Applied.Sources)
 	}
 	if d.Canary != nil {
-		all = append(all, parsed(d.Canary.Sources)...)
+		all = append(all, d.Canary.Sources)
 	}
-	if to > 0 {
-		if d.Applied == nil {
-			return transaction.NotApplied()
-		}
+	if to > 0 && d.Applied == nil {
+		return nil, transaction.NotApplied()
+	} else if to > 0 {
 		entries, err := c.Store.History()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		sources, err := revisions.Sources(c.Store, d, entries, to)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		all = append(all, parsed(sources)...)
+		all = append(all, sources)
 	}
-	r, err := update(c.Root, sandbox.Of(all...))
-	if err != nil {
-		return err
+	var policies []*policy.Policy
+	for _, sources := range all {
+		policies = append(policies, parsed(sources)...)
 	}
-	return s.print(r, func() {
-		switch {
-		case r.NoSystemd:
-			render.Println(s.out, "there is no systemd here: nothing is forbidden, and nothing is written")
-		case !r.Changed && len(r.Needs) == 0:
-			render.Println(s.out, "bulkhead.service as packaged allows all that is needed")
-		case !r.Changed:
-			render.Printf(s.out, "%s is up to date\n", File)
-		case len(r.Needs) == 0:
-			render.Printf(s.out, "%s is taken away: bulkhead.service as packaged allows all that is needed\n", File)
-		default:
-			for _, n := range r.Needs {
-				render.Printf(s.out, "%s: %s\n", n.For, n.Because)
-			}
-			render.Printf(s.out, "%s is written\n", File)
-		}
-		if r.Changed {
-			render.Println(s.out, "it counts after: systemctl daemon-reload && systemctl restart bulkhead")
-		}
-	})
+	return policies, nil
 }
 
 // parsed is a policy that was applied; none where a later version no longer takes it.
