@@ -48,7 +48,8 @@ func TestForbiddenByTheUnit(t *testing.T) {
 	}
 
 	m.apply(plain)
-	refused(api.Request{Verb: "apply", Sources: m.policy(owned), Canary: "a"}, "bulkhead --policy test.yaml unit --write")
+	refused(api.Request{Verb: "apply", Sources: m.policy(owned), Canary: "a"},
+		"bulkhead --policy test.yaml unit --write")
 	forbids = false
 	m.apply(owned)
 	forbids = true
