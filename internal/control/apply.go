@@ -25,6 +25,9 @@ func applySources(ctx context.Context, c *transaction.Controller, r api.Request,
 	if err != nil {
 		return err
 	}
+	if err := refuseForbidden(c, r, s, sources); err != nil {
+		return err
+	}
 	// A group that was released is governed again by apply; freezes and overrides stay.
 	l := transaction.OptionsOver(s, sources)
 	l.Released, l.Lifted, l.Skipped, l.Conflicts, l.Facts, l.Shares, l.Canary, l.Root = nil, nil, nil, nil, facts, true,
@@ -33,9 +36,6 @@ func applySources(ctx context.Context, c *transaction.Controller, r api.Request,
 	l.AskNodes = r.Verb == "apply" && !r.Migrate
 	v, err := c.View(ctx, l)
 	if err != nil {
-		return err
-	}
-	if err := refuseForbidden(c, r, s, sources, v); err != nil {
 		return err
 	}
 	same := s.Applied != nil && s.Applied.Root() == "" && slices.Equal(s.Applied.Sources, sources) &&
@@ -80,16 +80,10 @@ func applySources(ctx context.Context, c *transaction.Controller, r api.Request,
 	return err
 }
 
-// refuseForbidden has the plan refused for what the agent's unit forbids; the error is before a database is asked over
-// TCP, which may be one of these.
-func refuseForbidden(c *transaction.Controller, r api.Request, s *state.Documents, sources []policy.Source,
-	v *transaction.View) error {
-	lacks := forbidden(c, r, s, sources)
-	v.Plan.Refusals = append(lacks, v.Plan.Refusals...)
-	if len(lacks) == 0 || r.DryRun {
-		return nil
-	}
-	return transaction.Refused(v.Plan, r.Force)
+// refuseForbidden refuses what the agent's unit forbids. It comes before anything else: a look at the host by the policy
+// may need it, as the header of a disk of ASM.
+func refuseForbidden(c *transaction.Controller, r api.Request, s *state.Documents, sources []policy.Source) error {
+	return transaction.Refused(plan.Plan{Refusals: forbidden(c, r, s, sources)}, r.Force)
 }
 
 // forbidden are the refusals of what the agent's unit does not let it do for a policy, nor for the one in force, whose
