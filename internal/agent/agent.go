@@ -72,6 +72,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	defer a.control.Close()
 	defer server.close(ctx)
+	for _, r := range control.Confined(a.control.Controller) {
+		a.o.Log.Warn("not everything can be done for the policy in force", "because", r.Reason, "hint", r.Hint)
+	}
 	server.serve()
 	a.listenEvents() // before the first look, so that nothing comes between
 	a.watchSystemd(ctx)

@@ -83,6 +83,7 @@ func (a *Agent) open() (*server, error) {
 	mux.HandleFunc("GET /v1/hello", s.hello)
 	mux.HandleFunc("POST /v1/do", s.do)
 	mux.HandleFunc("POST /v1/enter", s.enter)
+	mux.HandleFunc("POST /v1/forbidden", s.forbidden)
 	mux.HandleFunc("GET /v1/status", s.status)
 	mux.HandleFunc("GET /v1/samples", s.samples)
 	mux.HandleFunc("GET /v1/history", s.history)
@@ -180,6 +181,16 @@ func (s *server) do(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	write(w, answer{Reply: reply, Error: onWire(err)})
+}
+
+// forbidden says which settings of its unit the agent lacks.
+func (s *server) forbidden(w http.ResponseWriter, r *http.Request) {
+	var settings []string
+	if unit := s.agent.control.Unit; read(w, r, &settings) && unit != nil {
+		write(w, answer{Unit: unit.Name, Forbidden: unit.Forbidden(settings)})
+	} else if unit == nil {
+		write(w, answer{})
+	}
 }
 
 // inTurn does a verb when it is its turn.

@@ -148,6 +148,16 @@ func (c *Client) Enter(ctx context.Context, group, command, by string) error {
 	return a.Error.err()
 }
 
+// Forbidden asks which of these settings of its unit the agent lacks, and for the unit's name: "" where systemd has not
+// started it.
+func (c *Client) Forbidden(ctx context.Context, settings []string) (unit string, forbidden []string, err error) {
+	a, err := c.ask(ctx, http.MethodPost, "/v1/forbidden", settings)
+	if err != nil {
+		return "", nil, err
+	}
+	return a.Unit, a.Forbidden, a.Error.err()
+}
+
 // Placed asks when and how the agent placed a process; nil when it has not seen it come.
 func (c *Client) Placed(ctx context.Context, pid int) (*api.PlacedAt, error) {
 	a, err := c.ask(ctx, http.MethodGet, fmt.Sprintf("/v1/placed/%d", pid), nil)

@@ -26,6 +26,9 @@ type answer struct {
 	Reply  *api.Reply    `json:"reply,omitempty"`
 	Status *api.Status   `json:"status,omitempty"`
 	Placed *api.PlacedAt `json:"placed,omitempty"`
+	// Unit and Forbidden are the answer to forbidden.
+	Unit      string   `json:"unit,omitempty"`
+	Forbidden []string `json:"forbidden,omitempty"`
 	// Sample is the answer to samples.
 	Sample *observe.Sample `json:"sample,omitempty"`
 	// History is the answer to history.

@@ -11,6 +11,7 @@ import (
 	"bulkhead/internal/agent"
 	"bulkhead/internal/cli/serve"
 	"bulkhead/internal/cli/usage"
+	"bulkhead/internal/systemd/sandbox/confined"
 	"bulkhead/internal/transaction"
 )
 
@@ -40,7 +41,7 @@ It tells systemd when everything is in force, and others by --ready-fd: a line i
 			for _, w := range c.Warnings() {
 				log.Warn("state directory", "warning", w)
 			}
-			o.Socket, o.Log = s.socket, log
+			o.Socket, o.Log, c.Unit = s.socket, log, confined.Own()
 			if o.Ready, err = readyOn(cmd, readyFD); err != nil {
 				return err
 			}

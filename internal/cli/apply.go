@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"bulkhead/internal/cli/render"
+	"bulkhead/internal/cli/unit"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/inspect"
 	"bulkhead/internal/policy"
@@ -46,6 +47,9 @@ func applyCmd(s *session) *cobra.Command {
 			if err == nil && !byAgent && !ch.dryRun {
 				render.Println(s.err, "no agent is running: processes that start from now on are placed only when "+
 					"`bulkhead agent` runs or apply runs again")
+			}
+			if wider := unit.Wider("/", sources); err == nil && wider != "" && !ch.dryRun {
+				render.Println(s.err, wider)
 			}
 			return err
 		},

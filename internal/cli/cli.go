@@ -184,8 +184,8 @@ Start here:
 		freezeCmd(s), thawCmd(s), confirmCmd(s))
 	addGroup(root, groupBack, "Back:", rollbackCmd(s), releaseCmd(s))
 	addGroup(root, groupOther, "And:", agentCmd(s), serveCmd(s), importCmd(s), exportCmd(s), benchCmd(&s.output),
-		manual.SchemaCommand(s.stdout), unit.Command(s.text, s.parsed, s.print), usage.CompletionCommand(s.stdout),
-		versionCmd(&s.output))
+		manual.SchemaCommand(s.stdout), unit.Command(s.text, s.parsed, s.open, s.print),
+		usage.CompletionCommand(s.stdout), versionCmd(&s.output))
 	root.AddCommand(watchdogCmd(s), probeLoadCmd(s), manual.Command())
 	root.SetHelpCommand(usage.HelpCommand())
 	root.SetHelpCommandGroupID(groupOther)

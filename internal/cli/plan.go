@@ -8,6 +8,7 @@ import (
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/cli/render"
+	"bulkhead/internal/cli/unit"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/host"
 	"bulkhead/internal/inspect"
@@ -41,6 +42,7 @@ hold; and each group's share of the host. --long prints every step: file, old an
 			if err != nil {
 				return err
 			}
+			unit.Refuse(cmd.Context(), s.agent, v, s.policy)
 			if s.json {
 				v.Plan.Steps = render.OrEmpty(v.Plan.Steps)
 				err = s.printJSON(v.Plan)

@@ -8,9 +8,13 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/confirm"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/parse"
 	"bulkhead/internal/revisions"
 	"bulkhead/internal/state"
+	"bulkhead/internal/systemd/sandbox"
+	"bulkhead/internal/systemd/sandbox/confined"
 	"bulkhead/internal/transaction"
 )
 
@@ -19,6 +23,9 @@ func applySources(ctx context.Context, c *transaction.Controller, r api.Request,
 	sources []policy.Source) error {
 	facts, s, err := c.Recorded()
 	if err != nil {
+		return err
+	}
+	if err := refuseForbidden(c, r, s, sources); err != nil {
 		return err
 	}
 	// A group that was released is governed again by apply; freezes and overrides stay.
@@ -71,6 +78,45 @@ func applySources(ctx context.Context, c *transaction.Controller, r api.Request,
 		}
 	}
 	return err
+}
+
+// refuseForbidden refuses what the agent's unit forbids. It comes before anything else: a look at the host by the policy
+// may need it, as the header of a disk of ASM.
+func refuseForbidden(c *transaction.Controller, r api.Request, s *state.Documents, sources []policy.Source) error {
+	return transaction.Refused(plan.Plan{Refusals: forbidden(c, r, s, sources)}, r.Force)
+}
+
+// forbidden are the refusals of what the agent's unit does not let it do for a policy, nor for the one in force, whose
+// parts may have to be taken back. Nobody is kept from undoing a change.
+func forbidden(c *transaction.Controller, r api.Request, s *state.Documents, sources []policy.Source) []plan.Refusal {
+	if c.Unit == nil || r.Verb != "apply" && r.Verb != "rollback" {
+		return nil
+	}
+	var policies []*policy.Policy
+	all := [][]policy.Source{sources}
+	if s.Applied != nil {
+		all = append(all, s.Applied.Sources)
+	}
+	for _, sources := range all {
+		if p, err := parse.Policy(sources); err == nil {
+			policies = append(policies, p)
+		}
+	}
+	file := ""
+	if r.Verb == "apply" && len(sources) > 0 && sources[0].Path != transaction.DefaultPolicy {
+		file = sources[0].Path
+	}
+	needs := sandbox.Of(policies...)
+	return confined.Refusals(c.Unit.Name, c.Unit.Forbidden(sandbox.Settings(needs)), needs, file, r.To)
+}
+
+// Confined are the refusals that the policy in force would meet: the agent goes on with what it may do.
+func Confined(c *transaction.Controller) []plan.Refusal {
+	_, s, err := c.Recorded()
+	if err != nil || s.Applied == nil {
+		return nil
+	}
+	return forbidden(c, api.Request{Verb: "apply"}, s, nil)
 }
 
 // forgive forgets what others changed: an apply has put it right.

@@ -19,6 +19,9 @@ func applyCanary(ctx context.Context, c *transaction.Controller, r api.Request, 
 		return api.Errorf(api.CodeUsage, "apply a policy with that group alone first",
 			"a canary goes before the others of a policy in force, and none is")
 	}
+	if err := refuseForbidden(c, r, s, r.Sources); err != nil {
+		return err
+	}
 	// The whole of it has to be sound before a part of it is tried.
 	whole := transaction.OptionsOver(s, r.Sources)
 	whole.Released, whole.Lifted, whole.Conflicts, whole.Facts = nil, nil, nil, facts

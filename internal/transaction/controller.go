@@ -29,6 +29,7 @@ import (
 	"bulkhead/internal/plan"
 	"bulkhead/internal/snapshot"
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/sandbox/confined"
 )
 
 // DefaultPolicy and DefaultState are where the policy and the state live unless said otherwise.
@@ -74,6 +75,8 @@ type Controller struct {
 	systemd  *systemd.Manager // the connection; guarded by bus
 	Watchdog []string         // see Options
 	Probe    []string         // see Options
+	// Unit is the service that the agent runs in; nil where this process is not the agent, or runs in none.
+	Unit *confined.Unit
 	// Recent are samples of the groups that the policy's guard watches, where this process is the agent.
 	Recent metrics.Recent
 }

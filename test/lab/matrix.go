@@ -148,8 +148,9 @@ var Matrix = []Capability{
 		[]string{"test/packaging.TestInstalledAfterReboot"}, withSystemd},
 	{"the Debian package: installed, upgraded with every limit in force all the while, removed with them in force, " +
 		"purged: all as before", []string{"test/packaging.TestDebPackage"}, withSystemd},
-	{"a policy that takes more than `bulkhead.service` as packaged allows (`owner`, `fast_moves`): fails, and is in " +
-		"force with the drop-in of `unit --print`", []string{"test/packaging.TestDropInOfUnit"}, withSystemd},
+	{"policies with every key under `bulkhead.service`: what its sandbox forbids is refused before anything is " +
+		"changed, and is in force after `unit --write`", []string{"test/packaging.TestEveryKeyUnderTheUnit"},
+		withSystemd},
 	{"the init script: start, status, reload, stop", []string{"test/packaging.TestInitScript"}, withoutSystemd},
 	{"a policy over a real MariaDB: apply, verify, restart of the database, and of the agent by its init script",
 		[]string{"test/packaging.TestInitInstalled"}, withoutSystemd},

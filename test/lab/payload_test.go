@@ -42,7 +42,7 @@ var partly = map[string]*regexp.Regexp{"internal/bench": regexp.MustCompile("^Te
 // installs are the files of the repository that the tests of a package need or install, beside the binary.
 var installs = map[string][]string{"internal/bench": {},
 	last: {"scripts/install", "packaging/*.service", "packaging/*.conf", "packaging/init.d/*", "docs/*.md",
-		"CHANGELOG.md", "docs/policy.schema.json", "examples/*.yaml"}}
+		"CHANGELOG.md", "docs/policy.schema.json", "examples/*.yaml", "examples/monitoring/*"}}
 
 // What modes have in common beside their names and releases.
 const (
@@ -149,7 +149,7 @@ var once = map[string]string{
 	"test/e2e.TestSecondDiskJoinsUnderLoad":               "",
 	"test/e2e.TestWeightsInTheLab":                        "",
 	"test/packaging.TestDebPackage":                       "",
-	"test/packaging.TestDropInOfUnit":                     "",
+	"test/packaging.TestEveryKeyUnderTheUnit":             "",
 	"test/network.TestAgentKilledWhileItShapes":           "",
 	"test/network.TestForeignQdiscThroughTheVerbs":        "",
 	"test/network.TestGuaranteesThroughTheVerbs":          "",

@@ -25,7 +25,7 @@ func newRPMRoot(t *testing.T) *rpmRoot {
 	t.Helper()
 	testhost.RequireRoot(t)
 	r := &rpmRoot{t, t.TempDir()}
-	for _, program := range []string{"sh", "ls", "cp", "rm", "mkdir", "cat", "chmod"} {
+	for _, program := range []string{"sh", "ls", "cp", "rm", "rmdir", "mkdir", "cat", "chmod"} {
 		file, err := exec.LookPath(program)
 		if err != nil {
 			t.Fatal(err)

@@ -22,6 +22,9 @@ type Need struct {
 	Allow []string `json:"allow"`
 }
 
+// inet allows sockets of IP.
+const inet = "RestrictAddressFamilies=AF_INET AF_INET6"
+
 // Needs are those of a policy as it was parsed, in the order of the file's reference; nil where the packaged unit will
 // do. One kind is named once, with the first group that asks for it.
 func Needs(p *policy.Policy) []Need {
@@ -35,6 +38,11 @@ func Needs(p *policy.Policy) []Need {
 		}
 	}
 	gather(p.Groups)
+	for _, window := range p.Schedules {
+		for _, set := range window.Set {
+			groups = append(groups, &policy.Group{Path: set.Group, Settings: set.Settings})
+		}
+	}
 	add := func(is func(*policy.Group) bool, n Need) {
 		if i := slices.IndexFunc(groups, is); i >= 0 {
 			n.For += " of group " + groups[i].Path
@@ -57,13 +65,39 @@ func Needs(p *policy.Policy) []Need {
 		return slices.ContainsFunc(g.Settings, func(s policy.Setting) bool { return s.Key.OfNetwork() })
 	}, Need{"network", "packets are told by BPF programs, which are found again by number, and the kernel's " +
 		"pieces are tried in a network namespace", []string{"CapabilityBoundingSet=CAP_BPF CAP_SYS_ADMIN",
-		"SystemCallFilter=bpf", "RestrictNamespaces=net", "RestrictAddressFamilies=AF_INET AF_INET6",
-		"RestrictRealtime=no"}})
+		"SystemCallFilter=bpf", "RestrictNamespaces=net", "RestrictRealtime=no"}})
+	if slices.ContainsFunc(p.Host.Network, func(l policy.NetworkLink) bool { return l.Peer != "" }) {
+		needs = append(needs, Need{"host.network", "a peer is to be reached over TCP", []string{inet}})
+	}
 	if at := overTCP(p.Guard); at != "" {
 		needs = append(needs, Need{"guard of group " + at, "the database is asked over TCP",
-			[]string{"RestrictAddressFamilies=AF_INET AF_INET6"}})
+			[]string{inet}})
 	}
 	return needs
+}
+
+// Of are the needs of several policies together: those of the first, then what others need beside.
+func Of(policies ...*policy.Policy) (all []Need) {
+	for _, p := range policies {
+		for _, n := range Needs(p) {
+			if !slices.ContainsFunc(all, func(o Need) bool { return slices.Equal(o.Allow, n.Allow) }) {
+				all = append(all, n)
+			}
+		}
+	}
+	return all
+}
+
+// Settings are those that any of the needs adds to the unit's, each once.
+func Settings(needs []Need) (all []string) {
+	for _, n := range needs {
+		for _, line := range n.Allow {
+			if !slices.Contains(all, line) {
+				all = append(all, line)
+			}
+		}
+	}
+	return all
 }
 
 // givesFiles says whether the kernel's files get this owner.
@@ -86,13 +120,16 @@ func overTCP(g *policy.Guard) string {
 	return ""
 }
 
+// Mark begins each drop-in.
+const Mark = "# What the policy needs beyond bulkhead.service as packaged.\n"
+
 // DropIn is a drop-in of bulkhead.service that allows what is needed, "" for nothing.
 func DropIn(needs []Need) string {
 	if len(needs) == 0 {
 		return ""
 	}
 	var b strings.Builder
-	b.WriteString("# What the policy needs beyond bulkhead.service as packaged.\n[Service]\n")
+	b.WriteString(Mark + "[Service]\n")
 	var said []string
 	for _, n := range needs {
 		b.WriteString("# " + n.For + ": " + n.Because + "\n")

@@ -15,9 +15,13 @@ func TestNeeds(t *testing.T) {
 	const guard = group + "}}\nguard: {groups: {a: {throughput_falls: 20%, dsn: "
 	for text, want := range map[string]string{
 		"": "",
-		group + ", io: [{on: /data, read: {iops: 5}, weight: 50}]}}":            "",
-		group + ", io: [{on: asm:DATA, read: {iops: 5}}]}}":                     "io of group a",
-		group + ", network: [{on: eth0, egress: 1Mbit/s}]}}":                    "network of group a",
+		group + ", io: [{on: /data, read: {iops: 5}, weight: 50}]}}": "",
+		group + ", io: [{on: asm:DATA, read: {iops: 5}}]}}":          "io of group a",
+		group + ", network: [{on: eth0, egress: 1Mbit/s}]}}":         "network of group a",
+		"host: {network: [{on: eth0, rate: 1Gbit/s}]}":               "",
+		"host: {network: [{on: eth0, peer: \"192.0.2.1:22\"}]}":      "host.network",
+		group + "}}\nschedules: [{name: s, when: \"0 1 * * *\", for: 1h, set: {a: {network: [{on: eth0, egress: " +
+			"1Mbit/s}]}}}]": "network of group a",
 		owner + "{user: x, may: [set]}}}":                                       "owner of group a",
 		owner + "{user: x, may: [run]}}}":                                       "owner of group a",
 		owner + "{user: x, may: [freeze]}}}":                                    "",
@@ -52,5 +56,25 @@ func TestDropIn(t *testing.T) {
 		"# a: one\nX=1\nY=2\n# b: two\n"
 	if got != want {
 		t.Errorf("%q", got)
+	}
+}
+
+// Of several policies each need is named once.
+func TestOf(t *testing.T) {
+	var policies []*policy.Policy
+	for _, text := range []string{"agent: {fast_moves: on}", "",
+		"agent: {fast_moves: on}\nhost: {network: [{on: eth0, peer: \"192.0.2.1:22\"}]}"} {
+		p, err := parse.Policy([]policy.Source{{Path: "policy.yaml", Text: "version: 1\n" + text + "\n"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		policies = append(policies, p)
+	}
+	needs := sandbox.Of(policies...)
+	if len(needs) != 2 || needs[0].For != "agent.fast_moves" || needs[1].For != "host.network" {
+		t.Errorf("%+v", needs)
+	}
+	if got := sandbox.Settings(append(needs, needs...)); len(got) != 3 {
+		t.Errorf("settings are %q", got)
 	}
 }
