@@ -146,8 +146,6 @@ var Matrix = []Capability{
 		"systemd, restart of databases and agent", []string{"test/packaging.TestInstalled"}, withSystemd},
 	{"the same after a reboot: in force before the databases start; then release and uninstall: all as before",
 		[]string{"test/packaging.TestInstalledAfterReboot"}, withSystemd},
-	{"the Debian package: installed, upgraded with every limit in force all the while, removed with them in force, " +
-		"purged: all as before", []string{"test/packaging.TestDebPackage"}, withSystemd},
 	{"a policy that takes more than `bulkhead.service` as packaged allows (`owner`, `fast_moves`): fails, and is in " +
 		"force with the drop-in of `unit --print`", []string{"test/packaging.TestDropInOfUnit"}, withSystemd},
 	{"the init script: start, status, reload, stop", []string{"test/packaging.TestInitScript"}, withoutSystemd},
