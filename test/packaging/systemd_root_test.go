@@ -356,10 +356,10 @@ func (m *machine) holds(when string) {
 // holdsWhile sees that every limit is in force again and again until something is so.
 func (m *machine) holdsWhile(what string, is func() bool) {
 	m.t.Helper()
-	for end := time.Now().Add(time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(10 * time.Minute); !is(); time.Sleep(20 * time.Millisecond) { // emulated, and busy at times
 		m.holds(what)
 		if time.Now().After(end) {
-			m.t.Fatalf("waited a minute for %s\n%s", what, m.story())
+			m.t.Fatalf("waited ten minutes for %s\n%s", what, m.story())
 		}
 	}
 	m.holds(what)
