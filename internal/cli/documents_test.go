@@ -20,8 +20,8 @@ import (
 const top = "../.."
 
 // Every code block of README and docs is run by a test that it names, is judged here, or says that it is an
-// illustration. What is judged here are policies, scenarios, and commands of bulkhead and make: that they are sound, and
-// that verbs, flags and targets are there. Commands that are run, and those within sentences, are looked up too.
+// illustration. What is judged here are policies, scenarios, and commands of bulkhead and make: that they are sound,
+// and that verbs, flags and targets are there. Commands that are run, and those within sentences, are looked up too.
 func TestEveryBlockOfTheDocuments(t *testing.T) {
 	d := newDocuments(t)
 	illustrations, all := 0, 0
@@ -136,6 +136,8 @@ var (
 	redirect  = regexp.MustCompile(`\d?>+ ?\S+`)
 )
 
+const hint = "mark it: <!-- run: TestNAME --> or <!-- illustration --> (internal/testdoc)"
+
 // prose is a document without its blocks.
 func prose(text string) string { return fenced.ReplaceAllString(text, "") }
 
@@ -171,7 +173,7 @@ func (d *documents) judge(file string, b testdoc.Block) error {
 		return nil
 	}
 	if len(b.Run) == 0 {
-		return fmt.Errorf("nothing runs a block of %q; mark it: <!-- run: TestNAME --> or <!-- illustration -->", b.Info)
+		return fmt.Errorf("nothing runs a block of %q; "+hint, b.Info)
 	}
 	return nil
 }
@@ -210,7 +212,7 @@ func (d *documents) command(line string, run bool) error {
 		case words[0] == "go":
 			err = packagesThere(words)
 		case !run:
-			err = fmt.Errorf("nothing runs %q; mark it: <!-- run: TestNAME --> or <!-- illustration -->", words[0])
+			err = fmt.Errorf("nothing runs %q; "+hint, words[0])
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", strings.TrimSpace(part), err)

@@ -6,8 +6,9 @@ import (
 )
 
 func TestBlocks(t *testing.T) {
-	const document = "# One\n\n```sh\na\n```\n<!-- run: TestA TestB -->\n1. x\n   ```\n   b  # why\n\n     c d\n   # e\n" +
-		"   ```\n<!-- illustration -->\n```yaml f.yaml\n# no heading\n```\n```\ng\n```\n## Two\n```\nh\n```\n"
+	const document = "# One\n\n```sh\na\n```\n<!-- run: TestA TestB -->\n1. x\n   ```\n   b  # why\n\n" +
+		"     c d\n   # e\n   ```\n<!-- illustration -->\n```yaml f.yaml\n# no heading\n```\n" +
+		"```\ng\n```\n## Two\n```\nh\n```\n"
 	var got []string
 	for _, b := range Blocks(document) {
 		got = append(got, fmt.Sprintf("%d %s %q %q %v %v", b.Line, b.Heading, b.Info, b.Text, b.Run, b.Illustration))

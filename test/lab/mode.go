@@ -46,8 +46,10 @@ const last = "test/packaging"
 var Alone = []Mode{
 	{Name: "advice", Release: "bookworm", Systemd: true, Cgroups: "unified", Only: "test/advice", Extra: "advice",
 		Words: []string{"elevator=noop"}},
-	{Name: "deb-bookworm", Release: "bookworm", Systemd: true, Cgroups: "unified", Only: last, Tests: "^TestDebPackage"},
-	{Name: "deb-trixie", Release: "trixie", Systemd: true, Cgroups: "unified", Only: last, Tests: "^TestDebPackage"},
+	{Name: "deb-bookworm", Release: "bookworm", Systemd: true, Cgroups: "unified", Only: last,
+		Tests: "^TestDebPackage"},
+	{Name: "deb-trixie", Release: "trixie", Systemd: true, Cgroups: "unified", Only: last,
+		Tests: "^TestDebPackage"},
 	{Name: "deb-plain", Release: "bookworm", Cgroups: "unified", Only: last, Tests: "^TestInitPackage"},
 }
 

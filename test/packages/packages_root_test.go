@@ -363,7 +363,8 @@ func TestArm64HoldsTheSame(t *testing.T) {
 			if kind == "deb" {
 				do(t, "dpkg-deb", "--extract", arm64, dir)
 			} else {
-				do(t, "rpm", "--root", dir, "--dbpath", "/var/lib/rpm", "-i", "--nodeps", "--noscripts", "--ignorearch", arm64)
+				do(t, "rpm", "--root", dir, "--dbpath", "/var/lib/rpm", "-i", "--nodeps", "--noscripts", "--ignorearch",
+					arm64)
 			}
 			program, err := elf.Open(filepath.Join(dir, "usr/bin/bulkhead"))
 			if err != nil {

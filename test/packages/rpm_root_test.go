@@ -118,7 +118,7 @@ func (r *rpmRoot) boot() {
 		}
 	}
 	cmd := exec.Command("unshare", "--mount", "--pid", "--fork", "--kill-child", "bash", "-c",
-		`mount -t proc proc "$0/proc" && mount --rbind /sys "$0/sys" && mount -t proc proc /proc && echo up && read -r _`,
+		`mount -t proc proc "$0/proc"; mount --rbind /sys "$0/sys"; mount -t proc proc /proc; echo up; read -r _`,
 		r.dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	end, err := cmd.StdinPipe()

@@ -22,8 +22,8 @@ type kept struct {
 	Limits map[string]string
 }
 
-// newPackaged is a machine whose runlevel is known, as where init runs the scripts: invoke-rc.d, by which packages start
-// services, starts none where it is not.
+// newPackaged is a machine whose runlevel is known, as where init runs the scripts: invoke-rc.d, by which packages
+// start services, starts none where it is not.
 func newPackaged(t *testing.T) *plain {
 	t.Helper()
 	p := newPlain(t)
