@@ -297,6 +297,17 @@ func TestRPMInARoot(t *testing.T) {
 	r.has("installed", "/usr/bin/bulkhead", true)
 	r.has("installed", "/var/lib/bulkhead", true)
 	port := r.mariadb()
+	program, err := filepath.Abs(top + "/bulkhead") // `make packages` has built it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // after a failure
+		if t.Failed() {
+			out, err := r.inside(program, "--state", r.at("/var/lib/bulkhead"), "--socket", r.at("/none"), "release",
+				"--all").CombinedOutput()
+			t.Logf("release: %v\n%s", err, out)
+		}
+	})
 	agent := r.agent()
 	r.tenCommands()
 	policy, err := os.ReadFile(r.at("/etc/bulkhead/policy.yaml"))
