@@ -146,8 +146,6 @@ var Matrix = []Capability{
 		"systemd, restart of databases and agent", []string{"test/packaging.TestInstalled"}, withSystemd},
 	{"the same after a reboot: in force before the databases start; then release and uninstall: all as before",
 		[]string{"test/packaging.TestInstalledAfterReboot"}, withSystemd},
-	{"the Debian package: installed, upgraded with every limit in force all the while, removed with them in force, " +
-		"purged: all as before", []string{"test/packaging.TestDebPackage"}, withSystemd},
 	{"policies with every key under `bulkhead.service`: what its sandbox forbids is refused before anything is " +
 		"changed, and is in force after `unit --write`", []string{"test/packaging.TestEveryKeyUnderTheUnit"},
 		withSystemd},

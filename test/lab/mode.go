@@ -2,6 +2,7 @@ package lab
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -14,6 +15,8 @@ type Mode struct {
 	Cgroups string // unified, hybrid or legacy
 	// Only is the package whose tests alone it runs, since they leave the machine changed; "" for those of its kind.
 	Only string
+	// Tests is what the names of its tests match, and no other mode runs; "" for every test of Only.
+	Tests string
 	// Extra is a directory like the recipe's with more packages and a hook; "" for none.
 	Extra string
 	Words []string // more of the kernel's command line
@@ -34,10 +37,20 @@ var Modes = []Mode{
 	{Name: "bullseye-legacy", Release: "bullseye", Systemd: true, Cgroups: "legacy"},
 }
 
-// Alone are the modes of machines for the tests of one package. They are no row of what is supported.
+// last is the package whose tests come after all others, in every mode: with systemd they leave the machine governed,
+// for what is looked at after it was started anew.
+const last = "test/packaging"
+
+// Alone are the modes of machines for the tests of one package, or for some of them. They are no row of what is
+// supported.
 var Alone = []Mode{
 	{Name: "advice", Release: "bookworm", Systemd: true, Cgroups: "unified", Only: "test/advice", Extra: "advice",
 		Words: []string{"elevator=noop"}},
+	{Name: "deb-bookworm", Release: "bookworm", Systemd: true, Cgroups: "unified", Only: last,
+		Tests: "^TestDebPackage"},
+	{Name: "deb-trixie", Release: "trixie", Systemd: true, Cgroups: "unified", Only: last,
+		Tests: "^TestDebPackage"},
+	{Name: "deb-plain", Release: "bookworm", Cgroups: "unified", Only: last, Tests: "^TestInitPackage"},
 }
 
 // ParseModes gives the modes that a text names, "all" being each of them.
@@ -59,6 +72,16 @@ func ParseModes(text string) ([]Mode, error) {
 		return nil, fmt.Errorf("%q names no mode", text)
 	}
 	return asked, nil
+}
+
+// Runs says whether a mode has a test, as far as modes of machines alone go: a test of theirs is run by no other mode,
+// unless somebody asked for tests by name, and they run nothing else.
+func (m Mode) Runs(pkg, test string, asked bool) bool {
+	has := func(m Mode) bool { return m.Only == pkg && regexp.MustCompile(m.Tests).MatchString(test) }
+	if m.Only == pkg {
+		return has(m)
+	}
+	return asked || !slices.ContainsFunc(Alone, has)
 }
 
 // Image is the name of the image that it boots.

@@ -50,6 +50,27 @@ func TestParseModes(t *testing.T) {
 	}
 }
 
+func TestModesRun(t *testing.T) {
+	for _, c := range []struct {
+		mode, test  string
+		asked, runs bool
+	}{
+		{"deb-trixie", "TestDebPackageAfterReboot", false, true}, {"deb-trixie", "TestInstalled", false, false},
+		{"deb-trixie", "TestInstalled", true, false}, {"deb-plain", "TestInitPackage", false, true},
+		{"deb-plain", "TestInitInstalled", false, false},
+		{"systemd-unified", "TestDebPackage", false, false}, {"systemd-unified", "TestDebPackage", true, true},
+		{"systemd-unified", "TestInstalled", false, true}, {"unified", "TestInitPackage", false, false},
+	} {
+		modes, err := ParseModes(c.mode)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := modes[0].Runs("test/packaging", c.test, c.asked); got != c.runs {
+			t.Errorf("mode %s, asked %v: it runs %s: %v, want %v", c.mode, c.asked, c.test, got, c.runs)
+		}
+	}
+}
+
 func TestKernelWordsOfAMode(t *testing.T) {
 	for name, want := range map[string]string{
 		"hybrid":          "",

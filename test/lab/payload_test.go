@@ -26,10 +26,6 @@ var packages = []string{
 // onSystemd are packages whose tests are about systemd, too.
 var onSystemd = []string{"internal/systemd/conformance", "test/script", "test/e2e"}
 
-// last is the package whose tests come after all others, in every mode: with systemd they leave the machine governed,
-// for what is looked at after it was started anew.
-const last = "test/packaging"
-
 // apart are the packages of which only the files about systemd count where that is PID 1: their other tests are about
 // groups that are made without it.
 var apart = []string{"internal/apply", "internal/control", "test/script", "test/e2e", last}
@@ -148,7 +144,6 @@ var once = map[string]string{
 	"test/e2e.TestLimitsOnRealStacks":                     "systemd-unified",
 	"test/e2e.TestSecondDiskJoinsUnderLoad":               "",
 	"test/e2e.TestWeightsInTheLab":                        "",
-	"test/packaging.TestDebPackage":                       "",
 	"test/packaging.TestEveryKeyUnderTheUnit":             "",
 	"test/network.TestAgentKilledWhileItShapes":           "",
 	"test/network.TestForeignQdiscThroughTheVerbs":        "",
@@ -271,7 +266,7 @@ func (p *payload) make(t *testing.T) {
 			must(t, os.WriteFile(filepath.Join(root, list+m.Name), []byte(text), 0o644))
 		}
 	}
-	if p.wants(debPackage) {
+	if p.wants("TestDebPackage") || p.wants("TestInitPackage") {
 		for version, dir := range map[string]string{"v0.0.1": "first", "v0.0.2": "second"} {
 			run(t, "make", "-C", top, "--no-print-directory", "packages", "ARCHES=amd64", "VERSION="+version,
 				"OUT="+absolute(t, root, "src", "packages", dir))
@@ -281,9 +276,6 @@ func (p *payload) make(t *testing.T) {
 	run(t, "mke2fs", "-q", "-t", "ext4", "-d", root, image, "512M")
 	p.image = image
 }
-
-// debPackage is the test that needs packages of two versions.
-const debPackage = "TestDebPackage"
 
 // wants says whether a test is to run in any of the machines.
 func (p *payload) wants(test string) bool {
@@ -357,6 +349,9 @@ func rootTests(t *testing.T, m Mode, pkg string) []string {
 		for _, d := range file.Decls {
 			f, ok := d.(*ast.FuncDecl)
 			if !ok || f.Recv != nil || !isTest(f) || !filter.MatchString(f.Name.Name) {
+				continue
+			}
+			if !m.Runs(pkg, f.Name.Name, quick()) {
 				continue
 			}
 			if few := partly[pkg]; few != nil && *pkgs == "" && !few.MatchString(f.Name.Name) {

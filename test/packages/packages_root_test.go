@@ -329,3 +329,52 @@ func TestVersionsSort(t *testing.T) {
 		before = now
 	}
 }
+
+// architectures makes packages of a kind for both, and gives their files: amd64's and arm64's. That takes long.
+func architectures(t *testing.T, kind string) (amd64, arm64 string) {
+	t.Helper()
+	if os.Getenv("LONG") == "" {
+		t.Skip("packages for arm64 are made with LONG=1")
+	}
+	pattern := map[string]string{"deb": "*arm64.deb", "rpm": "*aarch64.rpm"}[kind]
+	files, err := filepath.Glob(filepath.Join(pack(t, version), pattern))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("packages of kind %s for arm64: %q, %v", kind, files, err)
+	}
+	return find(t, pack(t, version), kind), files[0]
+}
+
+// The packages for arm64, which nobody can start here, hold the same files as those for amd64, with the same modes and
+// scripts, and a static program for arm64.
+func TestArm64HoldsTheSame(t *testing.T) {
+	for kind, list := range map[string][]string{
+		"deb": {"sh", "-c", `dpkg-deb --contents "$0" | awk '{ print $1, $2, $6, $7, $8 }'; d=$(mktemp -d)
+			dpkg-deb --control "$0" "$d"; cd "$d" && cat conffiles postinst prerm postrm; rm -r "$d"`},
+		"rpm": {"rpm", "-qp", "--scripts", "--queryformat",
+			"[%{FILEMODES:perms} %{FILEUSERNAME} %{FILEFLAGS:fflags} %{FILENAMES} %{FILELINKTOS}\n]"},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			amd64, arm64 := architectures(t, kind)
+			ours, theirs := do(t, list[0], append(list[1:], amd64)...), do(t, list[0], append(list[1:], arm64)...)
+			if ours != theirs || strings.Count(ours, "\n") < 50 {
+				t.Errorf("amd64:\n%s\narm64:\n%s", ours, theirs)
+			}
+			dir := t.TempDir()
+			if kind == "deb" {
+				do(t, "dpkg-deb", "--extract", arm64, dir)
+			} else {
+				do(t, "rpm", "--root", dir, "--dbpath", "/var/lib/rpm", "-i", "--nodeps", "--noscripts", "--ignorearch",
+					arm64)
+			}
+			program, err := elf.Open(filepath.Join(dir, "usr/bin/bulkhead"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer program.Close()
+			libraries, err := program.ImportedLibraries()
+			if program.Machine != elf.EM_AARCH64 || program.Type != elf.ET_EXEC || len(libraries) > 0 {
+				t.Errorf("the program is %v for %v, with %q, %v", program.Type, program.Machine, libraries, err)
+			}
+		})
+	}
+}

@@ -8,30 +8,48 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 )
 
-// debs are two versions of the Debian package, which the lab's driver makes.
-const debs = "../../packages/"
-
-// The Debian package is installed, upgraded under limits that are held all the while, removed with the limits in force,
-// and purged: then the machine is as it was. The files' order has this before TestInstalled.
+// The Debian package is installed on a machine that knows nothing of it, the ten commands of docs/start.md are typed,
+// and a wider policy is applied. The machine is left so for TestDebPackageAfterReboot.
 func TestDebPackage(t *testing.T) {
 	m := newMachine(t)
 	m.tasks, m.program = "500", "/usr/bin/bulkhead"
 	m.run([]step{
-		{"installed", (*machine).debInstalled},
+		{"ten_commands", (*machine).debStarted},
 		{"applied", func(m *machine) {
 			m.policy(m.tasks)
-			m.do(m.program, "apply", "--reason", "first policy")
+			m.do(m.program, "apply", "--reason", "more limits")
 			m.holds("applied")
 			m.placed(m.report(t))
-			m.agrees(1)
+			m.agrees(2)
 		}},
+		{"commands_of_install.md", (*machine).debDocumented},
+	})
+}
+
+// debDocumented does what docs/install.md says of hosts with systemd, and takes it back.
+func (m *machine) debDocumented() {
+	documented(m.t, installPage, "TestDebPackage", "With systemd", 7, nil)
+	m.holds("after the commands of docs/install.md")
+	m.do("systemctl", "disable", "bulkhead-before@oracle-rdbms", "bulkhead-before@scylla@2")
+	if err := os.RemoveAll("/etc/systemd/system/bulkhead.service.d"); err != nil {
+		m.t.Fatal(err)
+	}
+	m.do("systemctl", "daemon-reload")
+}
+
+// The machine was started anew: the limits are in force before the databases start. Then the package is upgraded under
+// limits that are held all the while, removed with the limits in force, and purged: the machine is as it was before.
+func TestDebPackageAfterReboot(t *testing.T) {
+	m := newMachine(t)
+	m.tasks, m.program = "500", "/usr/bin/bulkhead"
+	m.run([]step{
+		{"in_force_before_the_databases", func(m *machine) { m.booted(m.saved()) }},
 		{"upgraded", (*machine).debUpgraded},
 		{"removed", (*machine).debRemoved},
 		{"purged", func(m *machine) {
@@ -39,6 +57,11 @@ func TestDebPackage(t *testing.T) {
 			if units, rest := m.limits(); m.heldOf(units[:1]) == nil || m.heldOf(rest[:1]) == nil {
 				m.t.Errorf("limits are in force after the purge:\n%s", out)
 			}
+			// It was adopted, and is in the slice until its next start: docs/install.md.
+			slice := strings.TrimPrefix(postgresSlice, "/")
+			m.do("systemctl", "restart", m.postgresql)
+			m.do("systemctl", "stop", slice)
+			m.do("systemctl", "revert", slice)
 			m.isAs(m.saved())
 			for _, left := range []string{"/etc/bulkhead", "/var/lib/bulkhead", "/run/bulkhead", m.program} {
 				if _, err := os.Lstat(left); !errors.Is(err, fs.ErrNotExist) {
@@ -49,20 +72,35 @@ func TestDebPackage(t *testing.T) {
 	})
 }
 
-// deb installs a version of the package.
-func (m *machine) deb(version string) string {
-	m.t.Helper()
-	files, err := filepath.Glob(debs + version + "/*.deb")
-	if err != nil || len(files) != 1 {
-		m.t.Fatalf("packages of version %s: %q, %v", version, files, err)
-	}
-	return m.do("dpkg", "--install", files[0])
+// debStarted does the ten commands. From the first on the agent runs, and runs after the next boot, with a policy that
+// asks for nothing.
+func (m *machine) debStarted() {
+	m.save(m.state())
+	want := started(m.t, "TestDebPackage", func(i int) {
+		if i == 1 {
+			m.debInstalled()
+		}
+	})
+	m.heldAsStarted(want)
+	documented(m.t, startPage, "TestDebPackage", "The agent", 1, nil)
 }
 
-// debInstalled has the agent run, and run after the next boot, with the policy that asks for nothing.
+// heldAsStarted holds the kernel's files of MariaDB's unit to the starter's limits.
+func (m *machine) heldAsStarted(want map[string]string) {
+	m.t.Helper()
+	dir := m.unit(mariadb).ControlGroup
+	var limits []limit
+	for controller, files := range map[string][2]string{"cpu": {"cpu.cfs_quota_us", "cpu.max"},
+		"memory": {"memory.limit_in_bytes", "memory.max"}} {
+		limits = append(limits, limit{dir: dir, controller: controller, file1: files[0], value1: want[files[0]],
+			file2: files[1], value2: want[files[1]]})
+	}
+	if err := m.heldOf(limits); err != nil {
+		m.t.Errorf("after the ten commands: %v\n%s", err, m.story())
+	}
+}
+
 func (m *machine) debInstalled() {
-	m.save(m.state())
-	m.deb("first")
 	for verb, want := range map[string]string{"is-active": "active\n", "is-enabled": "enabled\n"} {
 		if out := m.do("systemctl", verb, "bulkhead"); out != want {
 			m.t.Errorf("%s: %s", verb, out)
@@ -81,9 +119,9 @@ func (m *machine) debUpgraded() {
 	before := m.unit(agentUnit).MainPID
 	done := make(chan error, 1)
 	samples, began := 0, time.Now()
-	files, _ := filepath.Glob(debs + "second/*.deb")
+	second := deb(m.t, "second")
 	go func() {
-		out, err := exec.Command("dpkg", "--install", files[0]).CombinedOutput()
+		out, err := exec.Command("dpkg", "--install", second).CombinedOutput()
 		if err != nil {
 			err = fmt.Errorf("dpkg: %w\n%s", err, out)
 		}
@@ -112,7 +150,7 @@ func (m *machine) debUpgraded() {
 	if out := m.do(m.program, "version"); !strings.HasPrefix(out, "bulkhead v0.0.2 ") {
 		m.t.Errorf("it is %s", out)
 	}
-	m.agrees(1)
+	m.agrees(2)
 }
 
 func (m *machine) debRemoved() {
