@@ -1,6 +1,7 @@
 package gather
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -98,6 +99,9 @@ func (l *listing) compare(t *testing.T, set *fact.Set, rep *advise.Report) {
 			t.Errorf("not undecided: %s", name)
 		}
 	}
+	for _, n := range set.Notes {
+		t.Errorf("note: %s", n)
+	}
 	objects := slices.Concat(set.Instances, set.Disks, set.Mounts)
 	for name, want := range l.Facts {
 		on, is, found := strings.Cut(name, " ")
@@ -126,6 +130,7 @@ func (l *listing) host(t *testing.T) *host.Host {
 	for name, text := range map[string]string{
 		"proc/sys/kernel/hostname": "host\n", "proc/1/comm": "systemd\n", "run/systemd/system/.keep": "",
 		"proc/sys/kernel/random/boot_id": "6fd7e5ac-9b08-43e1-8aef-3fbb4ce2e1a4\n", "proc/cgroups": "",
+		"sys/devices/system/cpu/online": "0-3\n", "proc/self/smaps": "1-2 r--p 0 0:0 0\nKernelPageSize:        4 kB\n",
 		"proc/self/status": "Name:\tx\nPid:\t7\nPPid:\t1\nUid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0\nCapEff:\t0\nNSpid:\t7\n",
 	} {
 		write(t, root, name, text)
@@ -139,8 +144,8 @@ func (l *listing) host(t *testing.T) *host.Host {
 		write(t, root, "proc/sys/"+strings.ReplaceAll(key, ".", "/"), value+"\n")
 	}
 	write(t, root, "proc/meminfo", l.Meminfo)
-	numbers := disks(t, root, l.Disks)
-	mounts(t, root, l.Mount, numbers)
+	numbers := writeDisks(t, root, l.Disks)
+	writeMounts(t, root, l.Mount, numbers)
 	for _, p := range l.Processes {
 		p.write(t, root)
 	}
@@ -150,11 +155,11 @@ func (l *listing) host(t *testing.T) *host.Host {
 	return host.New(root)
 }
 
-// mounts writes mountinfo from lines as mount(8) prints them.
-func mounts(t *testing.T, root, text string, numbers map[string]string) {
+// writeMounts writes mountinfo from lines as mount(8) prints them.
+func writeMounts(t *testing.T, root, text string, numbers map[string]string) {
 	t.Helper()
 	var b strings.Builder
-	id := 20
+	id, top := 20, 1
 	for line := range strings.Lines(text) {
 		w := strings.Fields(line) // DEVICE on POINT type TYPE (OPTIONS)
 		if len(w) != 6 || w[1] != "on" || w[3] != "type" {
@@ -168,16 +173,22 @@ func mounts(t *testing.T, root, text string, numbers map[string]string) {
 		super := "rw"
 		if strings.HasPrefix(w[4], "cgroup") { // its controllers are options of the file system
 			super = strings.Trim(w[5], "()")
+			if w[4] == "cgroup2" {
+				write(t, root, w[2]+"/cgroup.controllers", "cpuset cpu io memory pids\n")
+			}
 		}
-		fmt.Fprintf(&b, "%d 20 %s / %s %s shared:%d - %s %s %s\n", id, number, w[2], strings.Trim(w[5], "()"), id, w[4],
-			w[0], super)
+		fmt.Fprintf(&b, "%d %d %s / %s %s shared:%d - %s %s %s\n", id, top, number, w[2], strings.Trim(w[5], "()"), id,
+			w[4], w[0], super)
+		if w[2] == "/" { // it comes first
+			top = id
+		}
 	}
 	write(t, root, "proc/self/mountinfo", b.String())
 }
 
-// disks writes block devices from lines "NAME KIND [of=NAME,…] [FILE=VALUE…]". It gives their numbers by the names under
-// which they are mounted.
-func disks(t *testing.T, root, text string) map[string]string {
+// writeDisks writes block devices from lines "NAME KIND [of=NAME,…] [FILE=VALUE…]". It gives their numbers by the names
+// under which they are mounted.
+func writeDisks(t *testing.T, root, text string) map[string]string {
 	t.Helper()
 	numbers, dirs := map[string]string{}, map[string]string{}
 	count := 0
@@ -206,6 +217,7 @@ func disks(t *testing.T, root, text string) map[string]string {
 		switch kind {
 		case "disk":
 			dir = "sys/devices/pci0000:00/" + name + "/block/" + name
+			files["device/state"] = "running"
 		case "part":
 			dir = dirs[below[0]] + "/" + name
 			files["partition"] = "1"
@@ -238,16 +250,18 @@ func (p *listed) write(t *testing.T, root string) {
 	program := filepath.Base(p.Exe)
 	write(t, root, dir+"/cmdline", strings.Join(p.Args, "\x00")+"\x00")
 	write(t, root, dir+"/comm", program+"\n")
-	write(t, root, dir+"/stat", fmt.Sprintf("%d (%s) S 1 %d %d 0 -1 4194560 1234 0 12 0 100 50 0 0 20 0 1 0 1812 1 1 1 1"+
-		" 1 1 0 0 0 0 0 0 0 0 0 17 1 0 0 5 0 0 1 1 1 1 1 1 1 0\n", p.PID, program, p.PID, p.PID))
+	write(t, root, dir+"/stat", fmt.Sprintf("%d (%s) S 1 %d %d 0 -1 4194560 1234 0 12 0 100 50 0 0 20 0 1 0 1812 1 1 1"+
+		" 1 1 1 0 0 0 0 0 0 0 0 0 17 1 0 0 5 0 0 1 1 1 1 1 1 1 0\n", p.PID, program, p.PID, p.PID))
 	ids := strings.Repeat("\t"+strconv.Itoa(p.UID), 4)
-	write(t, root, dir+"/status", fmt.Sprintf("Name:\t%s\nState:\tS (sleeping)\nTgid:\t%d\nPid:\t%d\nPPid:\t1\nUid:%s\n"+
-		"Gid:%s\nGroups:\t\nNSpid:\t%d\nVmRSS:\t102400 kB\nThreads:\t1\nCapEff:\t0\n", program, p.PID, p.PID, ids, ids, p.PID))
+	write(t, root, dir+"/status", fmt.Sprintf("Name:\t%s\nState:\tS (sleeping)\nTgid:\t%d\nPid:\t%d\nPPid:\t1\n"+
+		"Uid:%s\nGid:%s\nGroups:\t\nNSpid:\t%d\nVmRSS:\t102400 kB\nThreads:\t1\nCapEff:\t0\n", program, p.PID, p.PID, ids,
+		ids, p.PID))
 	link(t, root, dir+"/exe", p.Exe)
-	link(t, root, dir+"/cwd", p.Dir)
+	link(t, root, dir+"/cwd", cmp.Or(p.Dir, "/"))
 	link(t, root, dir+"/fd/0", "/dev/null")
 	if p.Container {
 		link(t, root, dir+"/ns/mnt", "mnt:[4026532999]")
+		link(t, root, dir+"/root", "/containers/"+strconv.Itoa(p.PID))
 	} else {
 		link(t, root, dir+"/ns/mnt", "mnt:[4026531841]")
 		link(t, root, dir+"/root", "/")
