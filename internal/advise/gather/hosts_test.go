@@ -254,8 +254,8 @@ func (p *listed) write(t *testing.T, root string) {
 		" 1 1 1 0 0 0 0 0 0 0 0 0 17 1 0 0 5 0 0 1 1 1 1 1 1 1 0\n", p.PID, program, p.PID, p.PID))
 	ids := strings.Repeat("\t"+strconv.Itoa(p.UID), 4)
 	write(t, root, dir+"/status", fmt.Sprintf("Name:\t%s\nState:\tS (sleeping)\nTgid:\t%d\nPid:\t%d\nPPid:\t1\n"+
-		"Uid:%s\nGid:%s\nGroups:\t\nNSpid:\t%d\nVmRSS:\t102400 kB\nThreads:\t1\nCapEff:\t0\n", program, p.PID, p.PID, ids,
-		ids, p.PID))
+		"Uid:%s\nGid:%s\nGroups:\t\nNSpid:\t%d\nVmRSS:\t102400 kB\nThreads:\t1\nCapEff:\t0\n", program, p.PID, p.PID,
+		ids, ids, p.PID))
 	link(t, root, dir+"/exe", p.Exe)
 	link(t, root, dir+"/cwd", cmp.Or(p.Dir, "/"))
 	link(t, root, dir+"/fd/0", "/dev/null")

@@ -29,12 +29,7 @@ func (s Settings) Facts(inst engine.Instance, v fact.Values) {
 		if inst.Flavor == engine.MariaDB {
 			v["instance.numa_interleave"] = fact.Known(false, "MariaDB has no innodb_numa_interleave any more")
 		}
-		// The option is only in MySQL; where it is on and the server was not asked, it hides what the buffer is.
-		d, err := s.get("innodb_dedicated_server", "OFF")
-		b, _ := s.get("innodb_buffer_pool_size", "")
-		if err == nil && IsOn(d.Value) && b.Value == "" {
-			v["instance.buffer"] = fact.Unknown("innodb_dedicated_server chooses it; %s", askHint)
-		}
+		dedicated(s.get, v)
 	case engine.MongoDB:
 		v["instance.numa_interleave"] = fact.Known(false, "mongod has no such setting")
 		limit, known := v.Get("instance.memory_limit").Is.(int64)
@@ -46,10 +41,8 @@ func (s Settings) Facts(inst engine.Instance, v fact.Values) {
 		mongoMappings(s.get, v)
 	case engine.Redis:
 		redisFacts(v, inputs)
-		// Old kernels do not tell it of a process.
-		if version := cmp.Or(s.version, inst.Version); v["instance.thp_off"].Unknown != "" && version != "" &&
-			inst.Flavor == "" && !fact.Since(version, "6.2") {
-			v["instance.thp_off"] = fact.Known(false, "version "+version+"; Redis does so since 6.2")
+		if inst.Flavor == "" {
+			redisPages(cmp.Or(s.version, inst.Version), v)
 		}
 	}
 	footprint(inst, v, inputs)
@@ -69,6 +62,22 @@ func (one setting) value(get source) fact.Value {
 		return fact.Unknown("%s %s = %q cannot be read", s.From, one.name, s.Value)
 	}
 	return fact.Known(is, s.From+" "+one.name)
+}
+
+// dedicated: the option is only in MySQL; where it is on and the server was not asked, it hides what the buffer is.
+func dedicated(get source, v fact.Values) {
+	d, err := get("innodb_dedicated_server", "OFF")
+	b, _ := get("innodb_buffer_pool_size", "")
+	if err == nil && IsOn(d.Value) && b.Value == "" {
+		v["instance.buffer"] = fact.Unknown("innodb_dedicated_server chooses it; %s", askHint)
+	}
+}
+
+// redisPages: kernels before 5.0 do not tell whether a process switched huge pages off, but its version can.
+func redisPages(version string, v fact.Values) {
+	if v["instance.thp_off"].Unknown != "" && version != "" && !fact.Since(version, "6.2") {
+		v["instance.thp_off"] = fact.Known(false, "version "+version+"; Redis does so since 6.2")
+	}
 }
 
 // rocksCache adds the cache of MyRocks to the main buffer, where one is set.
