@@ -196,3 +196,36 @@ func TestAreaReadInTime(t *testing.T) {
 		a.done <- 7
 	}
 }
+
+// What the group of an instance has of huge pages, where the kernel tells it.
+func TestTransparent(t *testing.T) {
+	const stat = "sys/fs/cgroup/db.slice/postgresql.service/memory.stat"
+	for text, want := range map[string]any{"anon 5\nanon_thp 4194304\n": int64(4194304), "anon 5\n": nil} {
+		set := Facts(t.Context(), tuned(t, map[string]string{stat: text}), Options{})
+		for _, o := range set.Instances {
+			if v := o.Values.Get("instance.transparent"); o.Name == "postgresql5432" && v.Is != want {
+				t.Errorf("%q: %+v", text, v)
+			}
+		}
+	}
+}
+
+// The release of the kernel is known where much else is not, and no control groups are not groups of v1.
+func TestLittleIsKnown(t *testing.T) {
+	h := tuned(t, map[string]string{"proc/sys/kernel/random/boot_id": "+"})
+	dir, err := h.Root.Tree()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir.Name(), "proc/sys/kernel/random/boot_id")); err != nil {
+		t.Fatal(err)
+	}
+	set := Facts(t.Context(), h, Options{})
+	if v := set.Host.Get("host.kernel"); v.Is != "6.12.9-amd64" {
+		t.Errorf("without a boot_id the kernel is %+v", v)
+	}
+	bare := tuned(t, map[string]string{"proc/self/mountinfo": "21 1 8:1 / / rw - ext4 /dev/sda1 rw\n"})
+	if v := Facts(t.Context(), bare, Options{}).Host.Get("host.cgroups"); v.Unknown == "" {
+		t.Errorf("where no control groups are mounted they are %+v", v)
+	}
+}

@@ -1,7 +1,9 @@
 package gather
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"strconv"
 	"strings"
@@ -47,14 +49,17 @@ func (g groupOf) least(h *host.Host, file string, most int64, mostFrom string) (
 	v = fact.Known(most, mostFrom)
 	for _, dir := range g.dirs {
 		text, err := h.Root.ReadText(path.Join(dir, file))
+		if g.version == 2 && errors.Is(err, fs.ErrNotExist) || text == "max" { // no controller reaches down to here
+			continue
+		}
 		if err != nil {
-			if g.version == 2 { // the controller may not be enabled down to here
-				continue
-			}
 			return files.Because(err), ""
 		}
 		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || n >= most { // "max"
+		if err != nil {
+			return fact.Unknown("%s: %q is no number", path.Join(dir, file), text), ""
+		}
+		if n >= most {
 			continue
 		}
 		most, at = n, dir
@@ -81,7 +86,7 @@ func (g groupOf) counter(h *host.Host, dir, file, name string) (int64, bool) {
 // groupNames are the facts that groupFacts gives.
 var groupNames = []string{"instance.memory_limit", "instance.oom_kills", "instance.swap_limit",
 	"instance.memory_protected", "instance.tasks_limit", "instance.throttled_percent", "instance.io_limits",
-	"instance.huge_limit", "instance.node_share_least", "instance.node_share_most"}
+	"instance.huge_limit", "instance.transparent", "instance.node_share_least", "instance.node_share_most"}
 
 // groupFacts are those of the control groups of a process. limited is the group whose memory limit is the smallest, ""
 // where the host's memory is.
@@ -114,8 +119,25 @@ func groupFacts(h *host.Host, f *host.Facts, p *procfs.Process, v fact.Values) (
 	v["instance.throttled_percent"] = groupsOf(f, p, "cpu").throttled(h)
 	v["instance.io_limits"] = groupsOf(f, p, "blkio").ioLimits(h)
 	v["instance.huge_limit"] = hugeLimit(h, f, p)
+	v["instance.transparent"] = memory.transparent(h)
 	v["instance.node_share_least"], v["instance.node_share_most"] = memory.nodeShares(h)
 	return limited
+}
+
+// transparent is the memory of the group in transparent huge pages, without shared memory.
+func (g groupOf) transparent(h *host.Host) fact.Value {
+	switch {
+	case g.reason != "":
+		return fact.Unknown("%s", g.reason)
+	case g.version != 2:
+		return fact.Unknown("cgroup v1 does not tell it")
+	case len(g.dirs) == 0:
+		return fact.Unknown("it is in the root group")
+	}
+	if n, told := g.counter(h, g.dirs[0], "memory.stat", "anon_thp"); told {
+		return fact.Known(n, path.Join(g.dirs[0], "memory.stat")+" anon_thp")
+	}
+	return fact.Unknown("its group tells no anon_thp (5.11)")
 }
 
 // hugeLimit is the least limit of huge pages of the default size.
@@ -213,9 +235,18 @@ func (g groupOf) protected(h *host.Host) fact.Value {
 		own := int64(0)
 		for _, file := range []string{"memory.low", "memory.min"} {
 			text, err := h.Root.ReadText(path.Join(dir, file))
-			n, _ := strconv.ParseInt(text, 10, 64)
-			if err == nil && text == "max" {
-				n = 1 << 62
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return files.Because(err)
+			}
+			n, err := strconv.ParseInt(text, 10, 64)
+			if text == "max" {
+				n, err = 1<<62, nil
+			}
+			if err != nil {
+				return fact.Unknown("%s: %q is no number", path.Join(dir, file), text)
 			}
 			own = max(own, n)
 		}

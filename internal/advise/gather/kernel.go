@@ -279,15 +279,15 @@ func portsToReserve(h *host.Host, set *fact.Set) fact.Value {
 func machineFacts(h *host.Host) fact.Values {
 	values := fact.Values{}
 	facts, err := h.Facts()
+	values["host.kernel"] = files.Text(h, "/proc/sys/kernel/osrelease")
 	if err != nil {
-		for _, name := range []string{"host.kernel", "host.nodes", "host.cgroups", "host.node_memory",
+		for _, name := range []string{"host.nodes", "host.cgroups", "host.node_memory",
 			"host.node_free_least", "host.node_free_most", "host.node_huge_least", "host.node_huge_most"} {
 			values[name] = files.Because(err)
 		}
 	} else {
-		values["host.kernel"] = fact.Known(facts.Kernel.Text, "/proc/sys/kernel/osrelease")
 		values["host.nodes"] = fact.Known(int64(len(facts.Nodes)), "/sys/devices/system/node")
-		values["host.cgroups"] = fact.Known(cgroups(facts), "/proc/self/mountinfo")
+		values["host.cgroups"] = cgroups(facts)
 		nodeFacts(h, facts, values)
 	}
 	info, err := h.MemInfo()
@@ -331,18 +331,19 @@ func machineFacts(h *host.Host) fact.Values {
 	return values
 }
 
-func cgroups(f *host.Facts) string {
+func cgroups(f *host.Facts) fact.Value {
+	const file = "/proc/self/mountinfo"
 	_, unified := f.Unified()
 	v1 := slices.ContainsFunc(f.Hierarchies, func(h host.Hierarchy) bool {
 		return h.Version == 1 && len(h.Controllers) > 0
 	})
 	switch {
 	case v1 && unified:
-		return "hybrid"
+		return fact.Known("hybrid", file)
 	case v1:
-		return "v1"
+		return fact.Known("v1", file)
 	case unified:
-		return "v2"
+		return fact.Known("v2", file)
 	}
-	return "none"
+	return fact.Unknown("no hierarchy of control groups is mounted here")
 }

@@ -269,9 +269,15 @@ func processFacts(h *host.Host, pid int, v fact.Values) {
 	v["instance.numa_policy"] = fact.Unknown("it has no mapping")
 	if err != nil {
 		v["instance.numa_policy"] = files.Because(err)
-	} else if fields := strings.Fields(string(policy)); len(fields) > 1 {
+	} else if fields := strings.Fields(string(policy)); len(fields) > 1 && isPolicy(fields[1]) {
 		v["instance.numa_policy"] = fact.Known(fields[1], path.Join(dir, "numa_maps")+", first line")
 	}
+}
+
+// isPolicy says whether a word of numa_maps is one of mpol_to_str() of mm/mempolicy.c, with its nodes or without.
+func isPolicy(word string) bool {
+	return slices.ContainsFunc([]string{"default", "prefer", "bind", "interleave", "weighted", "local"},
+		func(p string) bool { return strings.HasPrefix(word, p) })
 }
 
 // process is the main process of an instance.

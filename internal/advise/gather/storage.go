@@ -241,6 +241,10 @@ func misaligned(h *host.Host, dir, disk string) fact.Value {
 		if err != nil || !strings.HasPrefix(entry, disk) {
 			return ""
 		}
+		// An extended partition holds others, and shows the two sectors of its table alone.
+		if size, err := h.Root.ReadInt(path.Join(dir, entry, "size")); err == nil && size <= 2 {
+			return ""
+		}
 		offset, _ := h.Root.ReadInt(path.Join(dir, entry, "alignment_offset"))
 		const sectors = 8 // of 512 bytes
 		if start%sectors == 0 && offset == 0 {

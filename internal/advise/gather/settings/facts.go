@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -24,15 +25,11 @@ func (s Settings) Facts(inst engine.Instance, v fact.Values) {
 	}
 	switch inst.Engine {
 	case engine.MySQL:
+		rocksCache(v, inputs)
 		if inst.Flavor == engine.MariaDB {
 			v["instance.numa_interleave"] = fact.Known(false, "MariaDB has no innodb_numa_interleave any more")
 		}
-		// The option is only in MySQL; where it is on and the server was not asked, it hides what the buffer is.
-		d, err := s.get("innodb_dedicated_server", "OFF")
-		b, _ := s.get("innodb_buffer_pool_size", "")
-		if err == nil && IsOn(d.Value) && b.Value == "" {
-			v["instance.buffer"] = fact.Unknown("innodb_dedicated_server chooses it; %s", askHint)
-		}
+		dedicated(s.get, v)
 	case engine.MongoDB:
 		v["instance.numa_interleave"] = fact.Known(false, "mongod has no such setting")
 		limit, known := v.Get("instance.memory_limit").Is.(int64)
@@ -41,8 +38,12 @@ func (s Settings) Facts(inst engine.Instance, v fact.Values) {
 			v["instance.buffer"] = fact.Known(max(256<<20, (limit-1<<30)/2),
 				"default of the engine: half of its memory less 1 GiB")
 		}
+		mongoMappings(s.get, v)
 	case engine.Redis:
 		redisFacts(v, inputs)
+		if inst.Flavor == "" {
+			redisPages(cmp.Or(s.version, inst.Version), v)
+		}
 	}
 	footprint(inst, v, inputs)
 	v["instance.files_needed"] = filesNeeded(inst, v, inputs)
@@ -61,6 +62,45 @@ func (one setting) value(get source) fact.Value {
 		return fact.Unknown("%s %s = %q cannot be read", s.From, one.name, s.Value)
 	}
 	return fact.Known(is, s.From+" "+one.name)
+}
+
+// dedicated: the option is only in MySQL; where it is on and the server was not asked, it hides what the buffer is.
+func dedicated(get source, v fact.Values) {
+	d, err := get("innodb_dedicated_server", "OFF")
+	b, _ := get("innodb_buffer_pool_size", "")
+	if err == nil && IsOn(d.Value) && b.Value == "" {
+		v["instance.buffer"] = fact.Unknown("innodb_dedicated_server chooses it; %s", askHint)
+	}
+}
+
+// redisPages: kernels before 5.0 do not tell whether a process switched huge pages off, but its version can.
+func redisPages(version string, v fact.Values) {
+	if v["instance.thp_off"].Unknown != "" && version != "" && !fact.Since(version, "6.2") {
+		v["instance.thp_off"] = fact.Known(false, "version "+version+"; Redis does so since 6.2")
+	}
+}
+
+// rocksCache adds the cache of MyRocks to the main buffer, where one is set.
+func rocksCache(v, inputs fact.Values) {
+	pool, known := v["instance.buffer"].Is.(int64)
+	if cache, set := inputs["input.rocks"].Is.(int64); set && cache > 0 && known {
+		v["instance.buffer"] = fact.Known(pool+cache, v["instance.buffer"].From+", "+inputs["input.rocks"].From)
+	}
+}
+
+// mongoMappings: two for each connection. Without a setting mongod takes 80 % of its open files, at most a million.
+func mongoMappings(get source, v fact.Values) {
+	const most = 1_000_000
+	connections := v["instance.connections"]
+	_, err := get("net.maxIncomingConnections", "none")
+	if files, known := v.Get("instance.open_files").Is.(int64); connections.Unknown != "" && err == nil && known {
+		connections = fact.Known(min(files*8/10, most),
+			"80 % of its open files, as nothing sets net.maxIncomingConnections")
+	}
+	v["instance.mappings_wanted"] = connections
+	if n, known := connections.Is.(int64); known {
+		v["instance.mappings_wanted"] = fact.Known(2*n, fmt.Sprintf("2 * %d (%s)", n, connections.From))
+	}
 }
 
 // redisFacts: a maxmemory of 0 is no bound, and a fork for a save may double what is used.
@@ -127,9 +167,11 @@ func footprint(inst engine.Instance, v, inputs fact.Values) {
 		add("work_mem and 5 MiB for each connection", v["instance.connections"], func(n int64) int64 {
 			return n * (work + perPostgres)
 		})
-		add("maintenance_work_mem for each autovacuum worker", inputs["input.maintenance"], func(n int64) int64 {
-			return n * workers
-		})
+		each, name := inputs["input.maintenance"], "maintenance_work_mem"
+		if own := inputs["input.vacuum"]; own.Unknown == "" { // -1, the default, is no size
+			each, name = own, "autovacuum_work_mem"
+		}
+		add(name+" for each autovacuum worker", each, func(n int64) int64 { return n * workers })
 	case engine.Redis:
 		add("maxmemory", v["instance.buffer"], plain)
 		if inputs["input.forks"].Is == true && len(missing) == 0 {

@@ -70,6 +70,7 @@ func tableOf(inst engine.Instance) []setting {
 			{"instance.connections", "max_connections", "100", numberForm},
 			{"input.work_mem", "work_mem", "4MB", kilosForm},
 			{"input.maintenance", "maintenance_work_mem", "64MB", kilosForm},
+			{"input.vacuum", "autovacuum_work_mem", "-1", kilosForm},
 			{"input.workers", "autovacuum_max_workers", "3", numberForm},
 		}
 	case engine.Redis:
@@ -119,6 +120,7 @@ func mysqlTable(inst engine.Instance) []setting {
 		{"instance.backlog", "back_log", "", numberForm},
 		{"instance.large_pages", "large_pages", "OFF", flagForm},
 		{"instance.native_aio", "innodb_use_native_aio", "ON", flagForm},
+		{"input.rocks", "rocksdb_block_cache_size", "0", bytesForm},
 		{"input.key", "key_buffer_size", key, bytesForm},
 		{"input.log", "innodb_log_buffer_size", since("8.4", "64M", "16M"), bytesForm},
 		{"input.used", "max_used_connections", "", numberForm},
