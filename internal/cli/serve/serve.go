@@ -74,7 +74,7 @@ other exporters read them. With --textfile it opens no port: it writes a file fo
 			case o.textfile != "" && (cmd.Flags().Changed("listen") || o.config != ""):
 				return usage.Errorf(cmd, "--textfile opens no port: leave --listen and --web.config.file out")
 			case isUnix && (path == "" || path[0] == '@'): // an abstract one is open to everybody (unix(7))
-				return usage.Errorf(cmd, "--listen unix: needs the path of a socket, such as unix:/run/bulkhead.metrics")
+				return usage.Errorf(cmd, "--listen unix: needs the path of a socket: unix:/run/bulkhead.metrics")
 			case o.series < 1 || o.perGroup < 1:
 				return usage.Errorf(cmd, "--max-series and --max-series-per-group are at least 1")
 			}
