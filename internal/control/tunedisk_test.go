@@ -1,6 +1,8 @@
 package control
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +12,7 @@ import (
 	"bulkhead/internal/inspect"
 	"bulkhead/internal/linux/tunable"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
 )
 
@@ -130,6 +133,20 @@ func TestTuneDiskByPolicy(t *testing.T) {
 	}
 	m.release()
 	m.tunedAs("released", untunedDisk)
+}
+
+// Two names of one disk with two values are an error that names both places, before anything is written.
+func TestTuneDiskTwice(t *testing.T) {
+	m := diskMachine(t, "abc")
+	const both = "host: {tune: {disk vdt: {scheduler: none}, disk serial:abc: {scheduler: %s}}}\n"
+	_, err := m.do(api.Request{Verb: "apply", Sources: m.policy(fmt.Sprintf(both, "kyber"))})
+	if problems := (policy.Problems)(nil); !errors.As(err, &problems) || len(problems) != 1 ||
+		!strings.Contains(problems[0].Msg, "are one setting of vdt") || len(problems[0].Also) != 1 {
+		t.Errorf("it says %v", err)
+	}
+	m.tunedAs("refused", untunedDisk)
+	m.apply(fmt.Sprintf(both, "none"))
+	m.tunedAs("agreed", `none; 512; `+ofDisk+`scheduler}="none"`)
 }
 
 // Killed after any step, settings of a disk are undone by whoever comes next, after a boot too.

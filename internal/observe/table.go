@@ -7,10 +7,10 @@ import (
 	"bulkhead/internal/metrics"
 )
 
-// Table is every metric that is shown of a sample, in the order in which it is shown: where there is no room for all
-// figures of a group, those at its end are left out.
-var Table = slices.Concat(cpuRows, memoryRows, ioRows, pressureRows, taskRows, networkRows, limitRows, hostRows,
-	agentRows)
+// Table is every metric that is shown of a sample, in order of importance: where there is no room for all figures of a
+// group, those at its end are left out. So what has figures of each disk is last.
+var Table = slices.Concat(hostRows, agentRows, cpuRows, memoryRows, pressureRows, taskRows, limitRows, networkRows,
+	ioRows)
 
 var cpuRows = []Row{
 	{Name: "bulkhead_group_cpu_seconds_total", Part: CPU, Kind: metrics.Counter, Fields: show("cpu.total_us"),

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"bulkhead/internal/change"
@@ -21,15 +22,21 @@ type Tuning struct {
 // Target is what is to hold it.
 func (t Tuning) Target() change.Target { return tunable.Target(cmp.Or(t.Lasting, t.Name)) }
 
-// Found looks up the disks that settings are of. Where two name the same target the first counts.
-func Found(all []Tuning, find func(name string) (lasting, disk string)) (found []Tuning) {
+// Found looks up the disks that settings are of. Where two name the same target the first counts; where both are of the
+// policy, with two values, that is a problem.
+func Found(all []Tuning, find func(name string) (lasting, disk string)) (found []Tuning, problems Problems) {
 	for _, t := range all {
 		t.Lasting, t.Disk = find(t.Name)
-		if !slices.ContainsFunc(found, func(o Tuning) bool { return o.Target() == t.Target() }) {
+		i := slices.IndexFunc(found, func(o Tuning) bool { return o.Target() == t.Target() })
+		switch {
+		case i < 0:
 			found = append(found, t)
+		case t.From == "" && found[i].From == "" && t.Value != found[i].Value:
+			problems = append(problems, Problem{Pos: t.Pos, Also: []Pos{found[i].Pos}, Hint: "keep one of them",
+				Msg: fmt.Sprintf("host.tune: %s and %s are one setting of %s", found[i].Name, t.Name, t.Disk)})
 		}
 	}
-	return found
+	return found, problems
 }
 
 // TuningValue is what it is to hold, as a Value.

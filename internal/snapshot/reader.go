@@ -50,7 +50,8 @@ func (r *Reader) Members(ctx context.Context, o Options) (*Snapshot, error) {
 		return nil, err
 	}
 	s.Policy = placedBelow(resolved, o.Root)
-	s.Tune = policy.Found(s.Policy.Host.Tuned(state.Tunings(o.Tuned)), tunable.Host{Root: r.Host.Root}.Find)
+	tune, more := policy.Found(s.Policy.Host.Tuned(state.Tunings(o.Tuned)), tunable.Host{Root: r.Host.Root}.Find)
+	s.Tune, problems = tune, append(problems, more...)
 	s.Names = layout.Names{Root: s.Policy.Host.Root, Former: r.roots(s.records)}
 	procs := o.Processes
 	if procs == nil {

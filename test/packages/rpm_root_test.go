@@ -356,3 +356,93 @@ func TestRPMInARoot(t *testing.T) {
 		t.Errorf("before there was\n%q\nin the end there is\n%q", before, after)
 	}
 }
+
+// underSystemd has a root look like one in which systemd runs, with programs that only say what they were asked for. It
+// gives what was said since the last time.
+func (r *rpmRoot) underSystemd() (said func() string) {
+	if err := os.MkdirAll(r.at("/run/systemd/system"), 0o755); err != nil {
+		r.t.Fatal(err)
+	}
+	for _, program := range []string{"systemctl", "deb-systemd-helper", "deb-systemd-invoke", "update-rc.d"} {
+		r.write("/bin/"+program, "#!/bin/sh\necho "+program+` "$@" >>/said`+"\n")
+		if err := os.Chmod(r.at("/bin/"+program), 0o755); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return func() string {
+		text, err := os.ReadFile(r.at("/said"))
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		r.write("/said", "")
+		return string(text)
+	}
+}
+
+// links has a service wait for the agent, as `systemctl enable bulkhead-before@db` does.
+func (r *rpmRoot) links() (link string) {
+	link = "/etc/systemd/system/multi-user.target.wants/bulkhead-before@db.service"
+	err := os.MkdirAll(filepath.Dir(r.at(link)), 0o755)
+	if err == nil {
+		err = os.Symlink("/usr/lib/systemd/system/bulkhead-before@.service", r.at(link))
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return link
+}
+
+// Whoever runs bulkhead-serve has the new one after an upgrade, and none after a removal.
+func TestRPMServe(t *testing.T) {
+	r := newRPMRoot(t)
+	said := r.underSystemd()
+	r.rpm("-i", "--nodeps", find(t, pack(t, version), "rpm"))
+	link := r.links()
+	said()
+	r.rpm("-U", "--nodeps", find(t, pack(t, "v0.0.2"), "rpm"))
+	if text := said(); !strings.Contains(text, "try-restart bulkhead.service bulkhead-serve.service\n") ||
+		strings.Contains(text, "disable") {
+		t.Errorf("the upgrade asks systemd for\n%s", text)
+	}
+	r.has("upgraded", link, true)
+	r.rpm("-e", "bulkhead")
+	if text := said(); !strings.Contains(text, "disable --now bulkhead.service bulkhead-serve.service\n") {
+		t.Errorf("the removal asks systemd for\n%s", text)
+	}
+	r.has("removed", link, false)
+}
+
+// The same of the Debian package, whose links stay until a purge.
+func TestDebServe(t *testing.T) {
+	r := newRPMRoot(t)
+	said := r.underSystemd()
+	link := r.links()
+	r.copy(filepath.Join(top, "packaging/removed"), "/usr/share/bulkhead/removed")
+	script := func(name string, args ...string) string {
+		t.Helper()
+		r.copy(filepath.Join(top, "packaging/deb", name), "/"+name)
+		do(t, "chroot", append([]string{r.dir, "/bin/sh", "/" + name}, args...)...)
+		return said()
+	}
+	for _, tt := range []struct {
+		name string
+		args []string
+		want []string
+	}{
+		{"postinst", []string{"configure", ""}, []string{"helper update-state bulkhead-serve.service"}},
+		{"postinst", []string{"configure", "0.0.1"}, []string{"helper update-state bulkhead-serve.service",
+			"invoke try-restart bulkhead-serve.service"}},
+		{"prerm", []string{"remove"}, []string{"invoke stop bulkhead.service bulkhead-serve.service"}},
+		{"postrm", []string{"remove"}, nil},
+		{"postrm", []string{"purge"}, []string{"helper purge bulkhead.service bulkhead-serve.service"}},
+	} {
+		r.has(tt.name, link, true)
+		text := script(tt.name, tt.args...)
+		for _, want := range tt.want {
+			if !strings.Contains(text, "deb-systemd-"+want+"\n") {
+				t.Errorf("%s %q does not do %q, but\n%s", tt.name, tt.args, want, text)
+			}
+		}
+	}
+	r.has("purged", link, false)
+}

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 const manuals = prefix + "/share/man"
@@ -53,9 +54,10 @@ func TestManualHasEveryVerb(t *testing.T) {
 	}
 }
 
-// mandoc has nothing to say of a page, and man finds it.
-func TestManualIsClean(t *testing.T) {
-	for _, program := range []string{"mandoc", "man"} {
+// pagesFor are the pages, where there are programs that read them.
+func pagesFor(t *testing.T, programs ...string) []string {
+	t.Helper()
+	for _, program := range programs {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skip("there is no " + program + " here; scripts/deps installs it")
 		}
@@ -64,6 +66,28 @@ func TestManualIsClean(t *testing.T) {
 	if err != nil || len(pages) == 0 {
 		t.Fatalf("no pages: %v", err)
 	}
+	return pages
+}
+
+// Each line fits a terminal of 80 columns, also where lines stay as they are.
+func TestManualFits(t *testing.T) {
+	overstruck := regexp.MustCompile(".\b")
+	for _, page := range pagesFor(t, "mandoc") {
+		out, err := exec.Command("mandoc", "-T", "utf8", "-O", "width=78", page).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(overstruck.ReplaceAllString(string(out), "")) {
+			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > 80 {
+				t.Errorf("%s has %d columns: %s", filepath.Base(page), n, line)
+			}
+		}
+	}
+}
+
+// mandoc has nothing to say of a page, and man finds it.
+func TestManualIsClean(t *testing.T) {
+	pages := pagesFor(t, "mandoc", "man")
 	if out, err := exec.Command("mandoc", append([]string{"-T", "lint", "-W", "style"}, pages...)...).
 		CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("mandoc: %v\n%s", err, out)

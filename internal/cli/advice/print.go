@@ -1,6 +1,7 @@
 package advice
 
 import (
+	"cmp"
 	"io"
 	"strings"
 
@@ -22,9 +23,7 @@ func listOr(names []string, none string) string {
 func printReport(out io.Writer, r *advise.Report, quiet bool) {
 	for _, f := range r.Findings {
 		render.Printf(out, "%s  %s  %s\n", strings.ToUpper(f.Severity), f.Rule, f.Title)
-		if len(f.On) > 0 {
-			render.Printf(out, "  on      %s\n", strings.Join(f.On, ", "))
-		}
+		printOn(out, f.On)
 		render.Printf(out, "  means   %s\n", f.Means)
 		evidence(out, "  read    ", f.Evidence)
 		render.Printf(out, "  change  %s\n", changeOf(f.Change))
@@ -63,6 +62,12 @@ func printReport(out io.Writer, r *advise.Report, quiet bool) {
 		render.Count(len(r.Findings), "finding", "findings"), len(r.Passed), len(r.Undecided), r.Apart)
 	if len(r.Findings) > 0 {
 		render.Println(out, "`bulkhead advise show RULE` says why, and when the advice is wrong")
+	}
+}
+
+func printOn(out io.Writer, names []string) {
+	if len(names) > 0 {
+		render.Printf(out, "  on      %s\n", strings.Join(names, ", "))
 	}
 }
 
@@ -106,11 +111,11 @@ func changeOf(c advise.Change) string {
 		}
 		return "option of the mount: " + c.Key
 	case rule.ClassUnit:
-		return value(c.Key + "= of the unit that runs it")
+		return value(c.Key) + " in " + cmp.Or(c.Unit, "the service that runs it")
 	case rule.ClassEngine:
 		return value("setting of the engine " + c.Key)
 	case rule.ClassAdvice:
-		return "none that a program should make"
+		return "no setting, but a decision of yours"
 	}
 	return value(c.Key)
 }

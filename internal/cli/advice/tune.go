@@ -59,6 +59,7 @@ type tuning struct {
 	Rule     string        `json:"rule"`
 	Severity string        `json:"severity"`
 	Title    string        `json:"title"`
+	On       []string      `json:"on"` // instances; of the host none
 	Settings []state.Tuned `json:"-"`
 	Sets     []string      `json:"sets"` // "vm.swappiness = 1"
 	// ByHand is the change that tune does not make; "" where it makes it.
@@ -110,8 +111,8 @@ func (s Session) tunings(cmd *cobra.Command, names []string, severity string, ds
 
 // tuningOf is what can be set of a finding.
 func tuningOf(f advise.Finding) tuning {
-	t := tuning{Rule: f.Rule, Severity: f.Severity, Title: f.Title, Sets: []string{}, Cost: f.Change.Cost,
-		Losers: f.Losers}
+	t := tuning{Rule: f.Rule, Severity: f.Severity, Title: f.Title, On: render.OrEmpty(f.On), Sets: []string{},
+		Cost: f.Change.Cost, Losers: f.Losers}
 	names := []string{f.Change.Key}
 	switch f.Change.Class {
 	case rule.ClassSysctl:
@@ -166,6 +167,7 @@ func printTunings(out io.Writer, all []tuning) {
 	settable := slices.DeleteFunc(slices.Clone(all), func(t tuning) bool { return t.ByHand != "" })
 	for _, t := range settable {
 		render.Printf(out, "%s  %s  %s\n", strings.ToUpper(t.Severity), t.Rule, t.Title)
+		printOn(out, t.On)
 		for _, set := range t.Sets {
 			render.Printf(out, "  set     %s\n", set)
 		}
@@ -181,7 +183,9 @@ func printTunings(out io.Writer, all []tuning) {
 	}
 	for _, t := range all {
 		if t.ByHand != "" {
-			render.Printf(out, "  %s  %s\n", t.Rule, t.ByHand)
+			render.Printf(out, "%s  %s  %s\n", strings.ToUpper(t.Severity), t.Rule, t.Title)
+			printOn(out, t.On)
+			render.Printf(out, "  change  %s\n", t.ByHand)
 		}
 	}
 	switch {
@@ -211,27 +215,41 @@ func tuneApplyCmd(s Session) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		q := request("tune apply")
-		for _, t := range all {
-			if len(args) > 0 && t.ByHand != "" {
-				return api.Errorf(api.CodeRefused, "`bulkhead advise show "+t.Rule+"` says why and what it costs",
-					"%s is left to you: %s", t.Rule, t.ByHand)
-			}
-			q.Tune = append(q.Tune, t.Settings...)
-		}
-		for _, name := range args {
-			if !slices.ContainsFunc(all, func(t tuning) bool { return t.Rule == name }) {
-				render.Printf(s.Out, "%s: nothing to set, advise finds nothing by it\n", name)
-			}
-		}
-		if len(q.Tune) == 0 {
-			return nil
-		}
-		return s.Change(cmd, q)
+		return s.follow(cmd, request("tune apply"), all, args)
 	}
 	severityFlag(c, &severity)
 	c.Flags().StringArrayVar(&dsn, "dsn", nil, usage.LoginsHelp)
 	return c
+}
+
+// follow sets what tunings say, all there are of some rules when rules are named.
+func (s Session) follow(cmd *cobra.Command, q api.Request, all []tuning, names []string) error {
+	for _, t := range all {
+		if len(names) > 0 && t.ByHand != "" {
+			return api.Errorf(api.CodeRefused, "`bulkhead advise show "+t.Rule+"` says why and what it costs",
+				"%s is left to you: %s", t.Rule, t.ByHand)
+		}
+		q.Tune = append(q.Tune, t.Settings...)
+	}
+	var nothing []string
+	for _, name := range names {
+		if !slices.ContainsFunc(all, func(t tuning) bool { return t.Rule == name }) {
+			nothing = append(nothing, name+": nothing to set, advise finds nothing by it")
+		}
+	}
+	if len(q.Tune) > 0 {
+		for _, line := range nothing {
+			render.Printf(cmd.ErrOrStderr(), "%s\n", line)
+		}
+		return s.Change(cmd, q)
+	}
+	if len(names) == 0 {
+		nothing = []string{"nothing to do: tune can set nothing of what advise finds from this severity on; " +
+			"`bulkhead tune plan` lists what is left to you"}
+	}
+	r := api.Reply{Text: strings.Join(nothing, "\n")}
+	r.Plan.Steps = render.OrEmpty(r.Plan.Steps)
+	return s.Print(r, func() { render.Println(s.Out, r.Text) })
 }
 
 func tuneRollbackCmd(s Session) *cobra.Command {

@@ -2,6 +2,8 @@ package advice
 
 import (
 	"bytes"
+	"cmp"
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -9,6 +11,7 @@ import (
 
 	"bulkhead/internal/advise"
 	"bulkhead/internal/api"
+	"bulkhead/internal/state"
 )
 
 // What tune sets of a finding is a setting of the kernel with a value; all else is left to the DBA, and said.
@@ -21,7 +24,7 @@ func TestTuningOf(t *testing.T) {
 		{"queue", "scheduler", "none", "", "queue/scheduler of the disk = none"},
 		{"queue", "scheduler", "none for NVMe", "", "queue/scheduler of the disk = none for NVMe"},
 		{"cmdline", "psi", "psi=1", "", "add psi=1 to the kernel command line"},
-		{"advice", "swap", "", "", "none that a program should make"},
+		{"advice", "swap", "", "", "no setting, but a decision of yours"},
 	} {
 		got := tuningOf(advise.Finding{Rule: "X-1",
 			Change: advise.Change{Class: tt.class, Key: tt.key, Value: tt.value}})
@@ -30,8 +33,10 @@ func TestTuningOf(t *testing.T) {
 			t.Errorf("%s %s: sets %q, by hand %q; want %q, %q", tt.class, tt.key, sets, got.ByHand, tt.sets, tt.byHand)
 		}
 		var out bytes.Buffer
+		got.Title = "What it is"
 		printTunings(&out, []tuning{got})
 		if text := out.String(); strings.Contains(text, "LEFT TO YOU") != (tt.byHand != "") ||
+			!strings.Contains(text, "X-1  What it is\n") ||
 			strings.Contains(text, "tune apply") != (tt.sets != "") {
 			t.Errorf("%s %s:\n%s", tt.class, tt.key, text)
 		}
@@ -54,10 +59,17 @@ func TestTuningOfAService(t *testing.T) {
 		{"", "LimitNOFILE", ""},
 		{"mysqld@a.service", "MemoryMax", ""},
 	} {
-		got := tuningOf(advise.Finding{Rule: "LIM-01",
+		got := tuningOf(advise.Finding{Rule: "LIM-01", On: []string{"mysqlA"},
 			Change: advise.Change{Class: "unit", Key: tt.key, Value: "65535", Unit: tt.unit}})
 		if sets := strings.Join(got.Sets, "; "); sets != tt.sets || (got.ByHand == "") != (tt.sets != "") {
 			t.Errorf("%s %s: sets %q, by hand %q; want %q", tt.unit, tt.key, sets, got.ByHand, tt.sets)
+		}
+		var out bytes.Buffer
+		printTunings(&out, []tuning{got})
+		where := cmp.Or(tt.unit, "the service that runs it")
+		if text := out.String(); !strings.Contains(text, "  on      mysqlA\n") ||
+			tt.sets == "" && !strings.Contains(text, "  change  "+tt.key+" = 65535 in "+where+"\n") {
+			t.Errorf("%s %s:\n%s", tt.unit, tt.key, text)
 		}
 	}
 }
@@ -98,5 +110,50 @@ func TestTuneTakesLogins(t *testing.T) {
 		if err := c.Execute(); err == nil || !strings.Contains(err.Error(), "everybody sees on a command line") {
 			t.Errorf("tune %s: %v", verb, err)
 		}
+	}
+}
+
+// What apply has to say is said where there is nothing to set, too, and stdout holds one answer.
+func TestFollow(t *testing.T) {
+	left := tuning{Rule: "FS-01", ByHand: "option of the mount: noatime"}
+	set := tuning{Rule: "MEM-01", Settings: []state.Tuned{{Rule: "MEM-01", Name: "vm.swappiness", Value: "1"}}}
+	for _, tt := range []struct {
+		all             []tuning
+		names           []string
+		stdout, changed string // a part of what is printed; of the rules that are followed
+		stderr          string
+	}{
+		{nil, nil, "nothing to do", "", ""},
+		{[]tuning{left}, nil, "nothing to do", "", ""},
+		{nil, []string{"MEM-01"}, "MEM-01: nothing to set", "", ""},
+		{[]tuning{set, left}, nil, "", "MEM-01", ""},
+		{[]tuning{set}, []string{"MEM-01", "MEM-02"}, "", "MEM-01", "MEM-02: nothing to set"},
+	} {
+		var out, stderr bytes.Buffer
+		var changed string
+		s := Session{Out: &out,
+			Print: func(v any, text func()) error {
+				if _, err := json.Marshal(v); err != nil {
+					t.Error(err)
+				}
+				text()
+				return nil
+			},
+			Change: func(_ *cobra.Command, q api.Request) error {
+				for _, t := range q.Tune {
+					changed += t.Rule
+				}
+				return nil
+			}}
+		c := &cobra.Command{}
+		c.SetErr(&stderr)
+		err := s.follow(c, api.Request{}, tt.all, tt.names)
+		if err != nil || changed != tt.changed || !strings.Contains(out.String(), tt.stdout) ||
+			(out.Len() == 0) != (tt.stdout == "") || !strings.Contains(stderr.String(), tt.stderr) {
+			t.Errorf("%v of %v: %v, changes by %q, says %q and %q", tt.names, tt.all, err, changed, &out, &stderr)
+		}
+	}
+	if err := (Session{}).follow(&cobra.Command{}, api.Request{}, []tuning{left}, []string{"FS-01"}); err == nil {
+		t.Error("what is left to a person was asked for by name, and not refused")
 	}
 }

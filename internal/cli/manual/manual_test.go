@@ -49,7 +49,7 @@ func TestPages(t *testing.T) {
 			".TP\n\\fB\\-\\-policy\\fR \\fIfile\\fR\nthe policy file (default \\(dq/etc/policy.yaml\\(dq)\n"},
 		"bulkhead-apply.8": {".TH BULKHEAD\\-APPLY 8 ", "\\fBbulkhead apply\\fR [GROUP\\[u2026]] [flags]\n",
 			".SH OPTIONS\n.TP\n\\fB\\-\\-dry\\-run\\fR\ndon\\(aqt\n", ".SH OPTIONS OF EVERY VERB\n",
-			".SH EXAMPLES\n.RS 4\n.nf\nbulkhead apply a\\eb\n.fi\n",
+			".SH EXAMPLES\n.nf\nbulkhead apply a\\eb\n.fi\n",
 			"\\fBbulkhead\\fR(8), \\fBbulkhead\\-policy\\fR(5)\n"},
 		"bulkhead-tune.8":     {"\\fBbulkhead tune\\fR \\fIVERB\\fR [\\fIflags\\fR]\n"},
 		"bulkhead-tune-now.8": {"\\fBbulkhead\\-tune\\fR(8)"},

@@ -89,7 +89,7 @@ func policyPage(text []byte, file string, f foot) (string, error) {
 		k.list("", below(defs, part.def))
 	}
 	p.section("EXAMPLE")
-	p.verbatim(strings.Split(strings.TrimSpace(example), "\n"))
+	p.indented(strings.Split(strings.TrimSpace(example), "\n"))
 	p.section("SEE ALSO")
 	p.line(bold("bulkhead") + "(8), " + bold("bulkhead-check") + "(8), " + bold("bulkhead-schema") + "(8)")
 	return p.String(), nil

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"bulkhead/internal/cli/usage"
 )
 
 // foot is what stands below each page: the day and the version of the program.
@@ -50,16 +52,26 @@ func (p *page) line(text string) {
 	p.WriteByte('\n')
 }
 
-// verbatim adds lines as they are, indented.
+// room is how many columns of a terminal's 80 a page leaves.
+const room = 80 - 7
+
+// verbatim adds lines as they are.
 func (p *page) verbatim(lines []string) {
-	p.WriteString(".RS 4\n.nf\n")
+	p.WriteString(".nf\n")
 	for _, line := range lines {
 		if line = escape(line); strings.HasPrefix(line, ".") {
 			line = `\&` + line
 		}
 		p.WriteString(line + "\n")
 	}
-	p.WriteString(".fi\n.RE\n")
+	p.WriteString(".fi\n")
+}
+
+// indented adds lines as they are, indented.
+func (p *page) indented(lines []string) {
+	p.WriteString(".RS 4\n")
+	p.verbatim(lines)
+	p.WriteString(".RE\n")
 }
 
 // item adds a name, escaped already, with a text below it.
@@ -81,7 +93,7 @@ func (p *page) prose(text string) {
 			first = false
 		}
 		if len(lines) > 0 {
-			p.verbatim(outdented(lines))
+			p.indented(outdented(lines, room-4))
 			first = false
 		}
 		paragraph, lines = nil, nil
@@ -105,17 +117,24 @@ func (p *page) prose(text string) {
 	end()
 }
 
-// outdented takes away the indentation that all lines have.
-func outdented(lines []string) []string {
+// explained is a line with a text behind a command, or below one. A command alone is not folded: it is to be copied.
+var explained = regexp.MustCompile(`^ +\S.* {2,}\S|^ {12,}\S`)
+
+// outdented takes away the indentation that all lines have, and folds texts behind commands to a width.
+func outdented(lines []string, width int) (out []string) {
 	least := -1
 	for _, line := range lines {
 		if n := len(line) - len(strings.TrimLeft(line, " ")); least < 0 || n < least {
 			least = n
 		}
 	}
-	out := make([]string, len(lines))
-	for i, line := range lines {
-		out[i] = line[least:]
+	for _, line := range lines {
+		if explained.MatchString(line) {
+			line = strings.TrimSuffix(usage.Fold(line, width+least), "\n")
+		}
+		for part := range strings.SplitSeq(line, "\n") {
+			out = append(out, part[least:])
+		}
 	}
 	return out
 }

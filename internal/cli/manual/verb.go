@@ -34,7 +34,7 @@ func verbPage(c *cobra.Command, f foot) string {
 	}
 	if c.HasExample() {
 		p.section("EXAMPLES")
-		p.verbatim(outdented(strings.Split(strings.Trim(c.Example, "\n"), "\n")))
+		p.verbatim(outdented(strings.Split(strings.Trim(c.Example, "\n"), "\n"), room))
 	}
 	p.seeAlso(c)
 	return p.String()

@@ -26,8 +26,12 @@ import (
 	"bulkhead/internal/observe/exposition"
 )
 
-// defaultListen is a port of this host alone.
-const defaultListen = "127.0.0.1:9786"
+const (
+	// defaultListen is a port of this host alone.
+	defaultListen = "127.0.0.1:9786"
+	// unixPrefix begins the address of a unix socket.
+	unixPrefix = "unix:"
+)
 
 // Session is what the verb shares with the others.
 type Session struct {
@@ -66,12 +70,17 @@ other exporters read them. With --textfile it opens no port: it writes a file fo
   bulkhead serve --textfile /var/lib/prometheus/node-exporter/bulkhead.prom`,
 		Args: usage.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if o.textfile != "" && (cmd.Flags().Changed("listen") || o.config != "") {
+			switch path, isUnix := strings.CutPrefix(o.listen, unixPrefix); {
+			case o.textfile != "" && (cmd.Flags().Changed("listen") || o.config != ""):
 				return usage.Errorf(cmd, "--textfile opens no port: leave --listen and --web.config.file out")
+			case isUnix && (path == "" || path[0] == '@'): // an abstract one is open to everybody (unix(7))
+				return usage.Errorf(cmd, "--listen unix: needs the path of a socket: unix:/run/bulkhead.metrics")
+			case o.series < 1 || o.perGroup < 1:
+				return usage.Errorf(cmd, "--max-series and --max-series-per-group are at least 1")
 			}
 			server := exposition.New(exposition.Options{Fetch: s.fetch, Changed: changed(s.Log()), Version: s.Version,
 				PerGroup: o.perGroup, Series: o.series})
-			server.Gatherer(cmd.Context()) // so that the first scrape finds something
+			go server.Keep(cmd.Context())
 			if o.textfile != "" {
 				return o.write(cmd.Context(), server, s.Log())
 			}
@@ -137,15 +146,19 @@ func (o *options) serve(ctx context.Context, metrics http.Handler, log *slog.Log
 			"address", l.Addr().String())
 	}
 	err = web.Serve(l, server, &web.FlagConfig{WebConfigFile: &o.config}, log)
-	if errors.Is(err, http.ErrServerClosed) {
+	switch {
+	case errors.Is(err, http.ErrServerClosed):
 		return nil
+	case o.config != "":
+		return &api.Error{Code: api.CodeFailed, Err: fmt.Errorf("use the web file %q: %w", o.config, err),
+			Hint: "docs/metrics.md says where its format is described"}
 	}
 	return err
 }
 
 // listen opens a TCP port, or a unix socket "unix:PATH" whose mode lets its user and group in.
 func listen(address string) (net.Listener, error) {
-	path, isUnix := strings.CutPrefix(address, "unix:")
+	path, isUnix := strings.CutPrefix(address, unixPrefix)
 	if !isUnix {
 		l, err := net.Listen("tcp", address)
 		if err != nil {
@@ -183,8 +196,12 @@ func (o *options) write(ctx context.Context, server *exposition.Server, log *slo
 	if filepath.Ext(o.textfile) != ".prom" {
 		log.Warn("node_exporter reads files whose names end in .prom alone", "file", o.textfile)
 	}
-	defer func() { _ = os.Remove(o.textfile) }()
-	failed := false
+	failed, written := false, false
+	defer func() {
+		if written {
+			_ = os.Remove(o.textfile)
+		}
+	}()
 	for {
 		// It is written beside the file and renamed: who reads it meanwhile sees the old one whole.
 		err := prometheus.WriteToTextfile(o.textfile, server.Gatherer(ctx))
@@ -194,7 +211,7 @@ func (o *options) write(ctx context.Context, server *exposition.Server, log *slo
 		case err == nil && failed:
 			log.Info("the file is written again", "file", o.textfile)
 		}
-		failed = err != nil
+		failed, written = err != nil, written || err == nil
 		select {
 		case <-ctx.Done():
 			return nil

@@ -14,12 +14,14 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/crypto/bcrypt"
 
 	"bulkhead/internal/api"
+	"bulkhead/internal/cli/usage"
 )
 
 // safe is a buffer for several goroutines.
@@ -45,6 +47,8 @@ type place struct {
 	t           *testing.T
 	dir, socket string
 	log         safe
+	asked       atomic.Int64 // how often the agent was asked for a sample
+	every       string       // the time between two samples, in ns; "" is that of the file
 }
 
 func newPlace(t *testing.T) *place {
@@ -64,6 +68,9 @@ func (p *place) agent() (stop func()) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
+	if p.every != "" {
+		text = bytes.Replace(text, []byte(`"every_ns": 10000000000`), []byte(`"every_ns": `+p.every), 1)
+	}
 	l, err := net.Listen("unix", p.socket)
 	if err != nil {
 		p.t.Fatal(err)
@@ -73,6 +80,7 @@ func (p *place) agent() (stop func()) {
 		_ = json.NewEncoder(w).Encode(map[string]string{"state": p.dir})
 	})
 	mux.HandleFunc("GET /v1/samples", func(w http.ResponseWriter, _ *http.Request) {
+		p.asked.Add(1)
 		_, _ = fmt.Fprintf(w, `{"sample":%s}`, text)
 	})
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Second}
@@ -278,6 +286,58 @@ func TestTextfile(t *testing.T) {
 	}
 	if err := p.run("--textfile", file, "--listen", "127.0.0.1:0")(); err == nil {
 		t.Error("a file and a port at once")
+	}
+}
+
+// What it has not written it does not take away.
+func TestTextfileOfOthers(t *testing.T) {
+	p := newPlace(t)
+	p.agent()
+	directory := filepath.Join(p.dir, "bulkhead.prom")
+	if err := os.Mkdir(directory, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	stop := p.run("--textfile", directory, "--every", "20ms")
+	soon(t, "the trouble", func() bool { return strings.Contains(p.log.String(), "cannot be written") })
+	if err := stop(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	if _, err := os.Stat(directory); err != nil {
+		t.Errorf("it took a directory away: %v", err)
+	}
+}
+
+// It asks the agent also while nobody scrapes: a scrape that cannot wait for a busy agent has a young sample then.
+func TestAsksByItself(t *testing.T) {
+	p := newPlace(t)
+	p.every = "1000"
+	p.agent()
+	p.run("--listen", "127.0.0.1:0")
+	soon(t, "two questions without a scrape", func() bool { return p.asked.Load() > 1 })
+}
+
+func TestBadFlags(t *testing.T) {
+	p := newPlace(t)
+	bad := filepath.Join(p.dir, "web.yml")
+	if err := os.WriteFile(bad, []byte("basic_auth_users: {a: short}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args  []string
+		usage bool
+		want  string
+	}{
+		{[]string{"--max-series", "-1"}, true, "--max-series"},
+		{[]string{"--max-series-per-group", "0"}, true, "--max-series-per-group"},
+		{[]string{"--listen", "unix:"}, true, "path"},
+		{[]string{"--listen", "unix:@name"}, true, "path"},
+		{[]string{"--listen", "127.0.0.1:0", "--web.config.file", bad}, false, bad},
+	} {
+		err := p.run(c.args...)()
+		if err == nil || !strings.Contains(err.Error(), c.want) || (usage.HintOf(err) != "") != c.usage ||
+			!c.usage && api.HintOf(err) == "" {
+			t.Errorf("%q: %v", c.args, err)
+		}
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 // pages of that line's size, 4 KiB, 2 MiB or 1 GiB.
 type Area struct {
 	Start    uint64
-	Policy   string // where new pages go: "default", "bind:0", "interleave:0-3", "prefer (many):0-1", …
+	Policy   string // where new pages go: "default", "bind:0", "interleave=static:0-3", …
 	File     string // what lies behind, blanks as \040; "" for anonymous memory
 	PageSize int64
 	Nodes    map[int]int64 // by the node's number
@@ -162,11 +162,13 @@ func (a *Area) parseHead(fields []string) (rest []string, err error) {
 		return nil, fmt.Errorf("%q is no address", fields[0])
 	}
 	rest = fields[1:]
-	end := slices.IndexFunc(rest, func(f string) bool {
-		return strings.Contains(f, "=") || f == "heap" || f == "stack" || f == "huge"
-	})
-	if end < 0 {
-		end = len(rest)
+	end := 1 // a policy with flags has an equals sign, too: "bind=static:0", "prefer (many)=static:0-1"
+	for ; end < len(rest); end++ {
+		f := rest[end]
+		second := strings.HasPrefix(f, "(many)") || strings.HasPrefix(f, "interleave")
+		if strings.Contains(f, "=") && !second || f == "heap" || f == "stack" || f == "huge" {
+			break
+		}
 	}
 	a.Policy, a.PageSize = strings.Join(rest[:end], " "), 4<<10
 	return rest[end:], nil

@@ -57,6 +57,19 @@ func TestAreasInTheirOwnPages(t *testing.T) {
 	}
 }
 
+// A policy has its flags behind an equals sign, as the fields of a line have their values, and may be of two words
+// (mpol_to_str in mm/mempolicy.c).
+func TestPolicies(t *testing.T) {
+	for _, policy := range []string{"default", "local", "bind=static:0", "interleave=relative:0-1", "prefer=static:1",
+		"bind=balancing:0", "bind=balancing|static:0-1", "prefer (many)=static:0-1", "weighted interleave:0-1",
+		"weighted interleave=static:0-1"} {
+		areas, err := parseNumaMaps([]byte("7f00 " + policy + " anon=1 dirty=1 N0=1 kernelpagesize_kB=4\n"))
+		if err != nil || len(areas) != 1 || areas[0].Policy != policy || areas[0].Anon != 4<<10 {
+			t.Errorf("%s: %+v, %v", policy, areas, err)
+		}
+	}
+}
+
 // What is written below each head belongs to that mapping.
 func TestParseSmaps(t *testing.T) {
 	const text = `7f2a00000000-7f2a40000000 rw-s 00000000 00:0f 4711                       /anon_hugepage (deleted)

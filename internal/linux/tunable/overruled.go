@@ -17,11 +17,15 @@ var sysctlDirs = []string{
 }
 
 // Overruled says which lines of other files win over bulkhead's at boot, or when a service starts, for settings by
-// their targets: the last file by name does. It reads sysctl.d(5), rules of udev(7) and drop-ins of units; a line that
-// sets the same value is no rival.
+// their targets: the last file by name does. It reads sysctl.d(5), without systemd sysctl.conf(5), rules of udev(7),
+// and drop-ins of units; a line that sets the same value is no rival.
 func Overruled(root *sysroot.FS, wanted map[change.Target]string) (by map[change.Target]string) {
 	by = map[change.Target]string{}
-	for _, file := range laterFiles(root, sysctlDirs, SysctlFile, ".conf") {
+	files := laterFiles(root, sysctlDirs, SysctlFile, ".conf")
+	if !root.Exists("/run/systemd/system") {
+		files = append(files, "/etc/sysctl.conf") // which `sysctl --system` reads last, and systemd does not
+	}
+	for _, file := range files {
 		text, _ := root.ReadText(file)
 		for number, line := range strings.Split(text, "\n") {
 			key, value, is := strings.Cut(line, "=")

@@ -198,6 +198,10 @@ func TestOverruled(t *testing.T) {
 			""},
 		"glob": {map[string]string{"run/sysctl.d/99-a.conf": "vm.swap*=9"},
 			"line 1 of /run/sysctl.d/99-a.conf sets 9"},
+		"sysctl.conf": {map[string]string{"etc/sysctl.d/99-a.conf": "vm.swappiness=1",
+			"etc/sysctl.conf": "vm.swappiness=9"}, "line 1 of /etc/sysctl.conf sets 9"},
+		"sysctl.conf beside systemd": {map[string]string{"run/systemd/system/.keep": "",
+			"etc/sysctl.conf": "vm.swappiness=9"}, ""},
 		"no comment": {map[string]string{"etc/sysctl.d/99-a.conf": ";vm.swappiness=9\n#vm.swappiness=9\n"}, ""},
 	} {
 		h := newHost(t, tt.files)

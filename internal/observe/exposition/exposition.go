@@ -1,7 +1,8 @@
 // Package exposition shows what an agent sampled in the formats of Prometheus, by observe.Table.
 //
-// A Server asks for a sample when somebody scrapes, and never makes a scrape wait long for it: the answer has what was
-// got before, or says that there is none. It may be used from any goroutine.
+// A Server asks for a sample when somebody scrapes, and, while Keep runs, as often as the agent takes one. It never
+// makes a scrape wait long for it: the answer has what was got before, or says that there is none. It may be used from
+// any goroutine.
 package exposition
 
 import (
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -46,6 +48,18 @@ func New(o Options) *Server {
 		o.Changed = func(error) {}
 	}
 	return &Server{o: o, last: last{fetch: o.Fetch, changed: o.Changed, wait: scrapeWaits}}
+}
+
+// Keep asks for samples by itself until ctx ends: a scrape that cannot wait for a busy agent then finds a young one,
+// however seldom somebody scrapes.
+func (s *Server) Keep(ctx context.Context) {
+	for ctx.Err() == nil {
+		s.last.get(ctx)
+		select {
+		case <-ctx.Done():
+		case <-time.After(s.last.every()):
+		}
+	}
 }
 
 // ServeHTTP answers a scrape: collect[] names the kinds of figures to give, or exclude[] those not to give.

@@ -253,6 +253,34 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// A group that uses many disks loses figures of disks, and none that alerts are about.
+func TestManyDisks(t *testing.T) {
+	one := example(t)
+	group := &one.Groups[0]
+	for i := range 60 {
+		group.Usage.IO = append(group.Usage.IO, group.Usage.IO[0])
+		group.Usage.IO[len(group.Usage.IO)-1].Device = fmt.Sprintf("300:%d", i)
+	}
+	all := gathered(t, patient(Options{Fetch: always(one)}))
+	kinds := map[string]bool{}
+	for key := range all {
+		if strings.Contains(key, fmt.Sprintf("group=%q", group.Group)) {
+			name, _, _ := strings.Cut(key, "{")
+			kinds[name] = true
+		}
+	}
+	for _, want := range []string{"bulkhead_group_limits_not_in_force", "bulkhead_group_limit_held",
+		"bulkhead_group_pressure_seconds_total", "bulkhead_group_forks_refused_total",
+		"bulkhead_group_io_bytes_total"} {
+		if !kinds[want] {
+			t.Errorf("there is no %s", want)
+		}
+	}
+	if all["bulkhead_series_dropped_total{}"] == 0 {
+		t.Error("nothing was left out")
+	}
+}
+
 // changes keeps what Changed was told.
 type changes struct {
 	mu  sync.Mutex

@@ -15,6 +15,7 @@ const (
 	scrapeWaits = 40 * time.Millisecond
 	fetchTime   = 5 * time.Second
 	freshFor    = time.Second
+	usually     = 10 * time.Second // between two samples, before there is one
 )
 
 // tooOld is how many times as old as the time between two samples one may be.
@@ -80,6 +81,16 @@ func (l *last) renew(ctx context.Context, done chan struct{}) {
 	}
 	l.pending = nil
 	close(done)
+}
+
+// every is the time between two samples, and not less than one is given again.
+func (l *last) every() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.sample == nil {
+		return usually
+	}
+	return max(l.sample.Every, freshFor)
 }
 
 // now says what is known at this moment.

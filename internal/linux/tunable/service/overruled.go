@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -29,10 +30,10 @@ func Overruled(root *sysroot.FS, wanted, by map[change.Target]string) {
 				value = strings.TrimSpace(value)
 				switch {
 				case !is || !k.sets(strings.TrimSpace(name)):
-				case value == want:
+				case value == want || k.limit != nil && (Limits{}).Same(target.Addr, want, value):
 					delete(by, target)
 				default:
-					by[target] = fmt.Sprintf("line %d of %s sets %s", number+1, file, value)
+					by[target] = fmt.Sprintf("line %d of %s sets %s", number+1, file, cmp.Or(value, "the default"))
 				}
 			}
 		}

@@ -142,11 +142,14 @@ func TestOverruled(t *testing.T) {
 		files map[string]string
 		want  string
 	}{
-		"none":    {map[string]string{"etc/systemd/system/db-a.service.d/50-x.conf": "LimitNOFILE=1"}, ""},
-		"later":   {map[string]string{"run/systemd/system/db-a.service.d/99-x.conf": "#\nLimitNOFILE = 1"}, "line 3"},
-		"prefix":  {map[string]string{"usr/lib/systemd/system/db-.service.d/99-x.conf": "LimitNOFILE=1"}, "db-.serv"},
-		"all":     {map[string]string{"usr/lib/systemd/system/service.d/99-x.conf": "LimitNOFILE=1"}, "/service.d"},
-		"agrees":  {map[string]string{"etc/systemd/system/db-a.service.d/99-x.conf": "LimitNOFILE=65535"}, ""},
+		"none":   {map[string]string{"etc/systemd/system/db-a.service.d/50-x.conf": "LimitNOFILE=1"}, ""},
+		"later":  {map[string]string{"run/systemd/system/db-a.service.d/99-x.conf": "#\nLimitNOFILE = 1"}, "line 3"},
+		"prefix": {map[string]string{"usr/lib/systemd/system/db-.service.d/99-x.conf": "LimitNOFILE=1"}, "db-.serv"},
+		"all":    {map[string]string{"usr/lib/systemd/system/service.d/99-x.conf": "LimitNOFILE=1"}, "/service.d"},
+		"agrees": {map[string]string{"etc/systemd/system/db-a.service.d/99-x.conf": "LimitNOFILE=65535"}, ""},
+		"agrees by another word": {map[string]string{
+			"etc/systemd/system/db-a.service.d/99-x.conf": "LimitNOFILE=65535:65535"}, ""},
+		"reset":   {map[string]string{"etc/systemd/system/db-a.service.d/99-x.conf": "LimitNOFILE="}, "the default"},
 		"another": {map[string]string{"etc/systemd/system/db-a.service.d/99-x.conf": "LimitNOFILESoft=1"}, ""},
 		"hidden": {map[string]string{"usr/lib/systemd/system/db-a.service.d/99-x.conf": "LimitNOFILE=1",
 			"etc/systemd/system/db-a.service.d/99-x.conf": ""}, ""},
