@@ -183,7 +183,8 @@ func Explain(ctx context.Context, c *transaction.Controller, pid int, o ExplainO
 	}
 	i := slices.IndexFunc(v.Observed.Processes, func(p procfs.Process) bool { return p.PID == pid })
 	if i < 0 {
-		return nil, api.Errorf(api.CodeUsage, "", "no process %d", pid)
+		return nil, api.Errorf(api.CodeUsage, "`bulkhead status --orphans` and ps(1) list processes",
+			"no process %d", pid)
 	}
 	e := &Explanation{Process: v.Observed.Processes[i]}
 	if e.Attempts, err = classify.Explain(v.Classified.Groups, v.Rules, pid); err != nil {
