@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"io"
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -11,7 +13,9 @@ import (
 	"bulkhead/internal/plan"
 )
 
-// Every verb that a person sees has an example, and each is a command line that the verb takes.
+const eighty = 80 // columns
+
+// Every verb that a person sees has an example, each is a command line that the verb takes, and its help fits a terminal.
 func TestExamples(t *testing.T) {
 	root := rootCmd(&session{})
 	var each func(c *cobra.Command)
@@ -20,6 +24,12 @@ func TestExamples(t *testing.T) {
 			each(verb)
 			if verb.Hidden {
 				continue
+			}
+			text := usage.Fold(verb.UsageString(), eighty)
+			for line := range strings.Lines(text) {
+				if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > eighty {
+					t.Errorf("%s --help has a line of %d columns: %s", verb.CommandPath(), n, line)
+				}
 			}
 			if verb.Example == "" {
 				t.Errorf("%s has no example", verb.CommandPath())
@@ -66,4 +76,24 @@ func exampleFits(t *testing.T, line string) string {
 		t.Errorf("bulkhead %s: %v", line, err)
 	}
 	return c.Name()
+}
+
+// The shell offers rules, with their titles, where a verb takes one.
+func TestRulesAreCompleted(t *testing.T) {
+	for words, want := range map[string]string{
+		"advise show mem-1":      "MEM-12\t",
+		"advise show MEM-12 ":    ":4\n",
+		"tune apply MEM-12 MEM-": "MEM-13\t",
+		"tune rollback ":         "MEM-12\t",
+		"tune plan ":             "MEM-12\t",
+	} {
+		var out strings.Builder
+		runVerb(t.Context(), append([]string{"__complete"}, strings.Split(words, " ")...), nil, &out, io.Discard)
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q offers\n%s", words, &out)
+		}
+		if strings.HasPrefix(words, "tune apply") && strings.Contains(out.String(), "MEM-12\t") {
+			t.Errorf("%q offers what was given", words)
+		}
+	}
 }
