@@ -15,7 +15,8 @@ import (
 
 const eighty = 80 // columns
 
-// Every verb that a person sees has an example, each is a command line that the verb takes, and its help fits a terminal.
+// Every verb that a person sees has an example, each is a command line that the verb takes, and its help fits a
+// terminal.
 func TestExamples(t *testing.T) {
 	root := rootCmd(&session{})
 	var each func(c *cobra.Command)

@@ -85,7 +85,7 @@ func (r *renderer) held(s Step) (path string, before, now []string) {
 			key = file.Key + " "
 		}
 	case s.Kind == procfs.KindScore:
-		path = fmt.Sprintf("/proc/%d/oom_score_adj", s.PID().PID)
+		path = fmt.Sprintf("oom_score_adj of process %d", s.PID().PID)
 	case s.Kind != unitfiles.KindDropIn && s.Kind != tunable.KindBootFile:
 		path = string(s.Kind) + " " + s.Addr
 	}

@@ -31,7 +31,7 @@ func TestDiffIsWhatPatchTakes(t *testing.T) {
 				}
 			}
 			s := Step{}
-			s.Change = change.Change{Target: change.Target{Kind: unitfiles.KindDropIn, Addr: file}, Old: tt.old, New: tt.now}
+			s.Change = change.Of(change.Target{Kind: unitfiles.KindDropIn, Addr: file}, tt.old, tt.now)
 			diff := Render(Plan{Steps: []Step{s}}, RenderOptions{Form: FormDiff})
 			if !strings.Contains(diff, " "+file+"\n") {
 				t.Errorf("the file is not named:\n%s", diff)

@@ -172,7 +172,7 @@ func showCmd(out io.Writer, print answer) *cobra.Command {
 	}
 }
 
-// completeRules offers the rules, those of the site among them, with their titles: so many at most, or -1 for any number.
+// completeRules offers rules, those of the site among them, with their titles: for so many words, -1 for any number.
 func completeRules(most int) cobra.CompletionFunc {
 	return func(_ *cobra.Command, given []string, word string) (offered []string, _ cobra.ShellCompDirective) {
 		rules, err := rule.With(siteRules)

@@ -6,9 +6,9 @@
 package screen
 
 import (
-	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"sync"
 	"time"
 
@@ -101,11 +101,11 @@ func (s *Screen) draw(what string, since time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.erase()
-	steps := ""
+	text := what + ": " + strconv.Itoa(int(since.Round(time.Second)/time.Second)) + " s"
 	if s.steps > 0 {
-		steps = fmt.Sprintf(", step %d", s.steps)
+		text += ", step " + strconv.Itoa(s.steps)
 	}
-	_, _ = fmt.Fprintf(s.line, "%s: %d s%s", what, int(since.Round(time.Second)/time.Second), steps)
+	_, _ = io.WriteString(s.line, text)
 	s.drawn = true
 }
 

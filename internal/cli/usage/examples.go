@@ -31,6 +31,23 @@ var examples = map[string]string{
 	"freeze":          `  bulkhead freeze reports --for 10m --reason "the month is being closed"`,
 	"help": `  bulkhead help apply
   bulkhead apply --help     the same`,
+	"set": `  bulkhead set reports:cpu.limit=1 --for 2h --reason "month end"
+  bulkhead set reports:io.read.bandwidth=20MB/s --on /var/lib/mysql`,
+	"verify": `  bulkhead verify
+  bulkhead verify --probe --dry-run mysql3306
+  bulkhead verify --probe mysql3306
+  bulkhead verify --probe --inside --peer 192.0.2.7:5201 reports`,
+	"import": `  bulkhead import cgconfig /etc/cgconfig.conf /etc/cgconfig.d --rules /etc/cgrules.conf > policy.yaml
+  bulkhead import slice /etc/systemd/system/scylla-server.slice > policy.yaml
+  bulkhead --policy policy.yaml check`,
+	"confirm": `  bulkhead apply --confirm-within 5m
+  bulkhead confirm`,
+	"discover": `  bulkhead discover         engines, helpers, disks and what can be limited
+  bulkhead discover disks   filesystems down to the disks, and which files of each database land where
+  bulkhead discover disks --measure /data
+                            what the disks below a path, or a device, can do: a short load, after saying what it does`,
+	"run": `  bulkhead run reports --user report -- psql -f month.sql
+  bulkhead run batch -- nice tar czf /backup/x.tgz /srv/x`,
 	"history": `  bulkhead history
   bulkhead history --long   with every value before and after`,
 	"import berx":     `  bulkhead import berx limits.json > policy.yaml`,
