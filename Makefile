@@ -115,7 +115,7 @@ test-root: deps ## the tests that need root, this kernel's control groups and re
 	@scripts/test-root
 
 .PHONY: ansible-test
-ansible-test: ## the Ansible collection on three hosts over ssh, as `make test-long` has it (a minute)
+ansible-test: ## the Ansible collection on three hosts over ssh, as `make test-long` has it (some minutes)
 	@scripts/ansible-deps $(ANSIBLE)
 	@LONG=1 ANSIBLE='$(ANSIBLE)' scripts/test-root test/ansible
 

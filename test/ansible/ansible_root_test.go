@@ -27,7 +27,7 @@ type site struct {
 	t     *testing.T
 	dir   string
 	venv  string // ansible-core
-	port  int    // of the first host
+	short string // a directory with a short name, for sockets
 	hosts []*host
 }
 
@@ -48,13 +48,17 @@ func TestMain(m *testing.M) {
 func newSite(t *testing.T) *site {
 	t.Helper()
 	if os.Getenv("LONG") == "" {
-		t.Skip("a minute: make ansible-test, or make test-long")
+		t.Skip("some minutes: make ansible-test, or make test-long")
 	}
 	testhost.RequireRoot(t)
 	s := &site{t: t, dir: t.TempDir(), venv: os.Getenv("ANSIBLE")}
 	if _, err := os.Stat(filepath.Join(s.venv, "bin/ansible-playbook")); err != nil {
 		t.Fatalf("no ansible-core in $ANSIBLE: make ansible-test installs it (%v)", err)
 	}
+	short, err := os.MkdirTemp("", "bh")
+	s.must(err)
+	t.Cleanup(func() { _ = os.RemoveAll(short) })
+	s.short = short
 	here, err := filepath.Abs("../../ansible")
 	s.must(err)
 	s.must(os.MkdirAll(filepath.Join(s.dir, "ansible_collections/bulkhead"), 0o755))
@@ -151,7 +155,7 @@ func (s *site) start() {
 	inventory += "[databases:vars]\nansible_user=root\nbulkhead_become=false\nbulkhead_agent=false\n" +
 		"ansible_python_interpreter=/usr/bin/python3\nbulkhead_health_delay=1\n" +
 		"ansible_ssh_private_key_file=" + key + "\nansible_ssh_common_args='-o StrictHostKeyChecking=no -o " +
-		"UserKnownHostsFile=/dev/null -o ControlMaster=no'\nbulkhead_program_file=" + os.Getenv("BULKHEAD_PROGRAM") + "\n"
+		"UserKnownHostsFile=/dev/null -o LogLevel=ERROR'\nbulkhead_program_file=" + os.Getenv("BULKHEAD_PROGRAM") + "\n"
 	s.write("inventory", "%s", inventory)
 }
 
@@ -194,7 +198,7 @@ func (s *site) ansible(program, dir string, args ...string) (string, error) {
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "ANSIBLE_COLLECTIONS_PATH="+s.dir, "ANSIBLE_HOME="+filepath.Join(s.dir, "home"),
 		"ANSIBLE_NOCOLOR=1", "LC_ALL=C.UTF-8", "PATH="+filepath.Join(s.venv, "bin")+":"+os.Getenv("PATH"),
-		"ANSIBLE_SSH_RETRIES=0")
+		"ANSIBLE_SSH_RETRIES=0", "ANSIBLE_PIPELINING=1", "ANSIBLE_SSH_CONTROL_PATH_DIR="+s.short)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
@@ -212,7 +216,7 @@ func (s *site) on(h *host, script string) string {
 
 // state is all that a rollout may change on a host: files and their times, limits, history.
 func (s *site) state(h *host) string {
-	return s.on(h, `find /etc/bulkhead /var/lib/bulkhead /tmp/bulkhead-policy-* -printf '%p %T@ %s\n' 2>/dev/null | sort
+	return s.on(h, `find /etc/bulkhead /var/lib/bulkhead /tmp/bulkhead-policy-* ! -name lock -printf '%p %T@ %s\n' 2>/dev/null | sort
 bulkhead history; for f in $(ls /sys/fs/cgroup/*/`+h.root+`/*/pids.max /sys/fs/cgroup/`+h.root+
 		`/*/pids.max 2>/dev/null); do echo $f $(cat $f); done`)
 }
@@ -253,6 +257,10 @@ func TestRollout(t *testing.T) {
 		if text := s.on(h, "bulkhead status"); strings.Contains(text, "ON TRIAL") {
 			t.Errorf("nothing was confirmed on %s:\n%s", h.name, text)
 		}
+	}
+
+	if text := s.on(s.hosts[0], "ls /etc/bulkhead"); text != "policy.yaml\n" {
+		t.Errorf("a rollout leaves in /etc/bulkhead\n%s", text)
 	}
 
 	same := map[string]result{"h1": {}, "h2": {}, "h3": {}}
@@ -308,8 +316,11 @@ func TestRollout(t *testing.T) {
 	s.variables(60, "256MiB", "bulkhead_confirm_within: 20s\nbulkhead_health: "+
 		`["{{ '/bin/sh `+lose+`' if inventory_hostname == 'h2' else '/bin/true' }}"]`+"\n")
 	out, got = s.play()
-	if got["h1"].failed > 0 || got["h2"].unreachable != 1 || len(got) != 2 {
+	if got["h1"].failed > 0 || got["h2"].unreachable != 1 || got["h3"].changed > 0 {
 		t.Fatalf("a host whose ssh dies: %v\n%s", got, out)
+	}
+	if !strings.Contains(out, "not begun: h2") {
+		t.Errorf("it does not say why it ended:\n%s", out)
 	}
 	lost := s.hosts[1]
 	testhost.WaitLong(t, time.Minute, "h2 has taken the change back", func() bool { return s.tasks(lost) == "50" })
