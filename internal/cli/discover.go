@@ -47,7 +47,8 @@ func discoverCmd(s *session) *cobra.Command {
 			case err != nil:
 				return err
 			case asPolicy:
-				_, err = io.WriteString(s.text, engine.Starter(d.Instances, len(d.Facts.CPUs), d.Facts.MemTotal))
+				_, err = io.WriteString(s.text, engine.Starter(d.Instances, len(d.Facts.CPUs), d.Facts.MemTotal,
+					inspect.Held(c.Host.Proc)))
 				return err
 			}
 			return s.print(render.DiscoveryView(d), func() { render.Discovery(s.out, d) })
