@@ -117,7 +117,7 @@ test-root: deps ## the tests that need root, this kernel's control groups and re
 .PHONY: ansible-test
 ansible-test: ## the Ansible collection on three hosts over ssh, as `make test-long` has it (some minutes)
 	@scripts/ansible-deps $(ANSIBLE)
-	@LONG=1 ANSIBLE='$(ANSIBLE)' scripts/test-root test/ansible
+	@LONG=1 TIMEOUT=30m ANSIBLE='$(ANSIBLE)' scripts/test-root test/ansible
 
 .PHONY: demo-smoke
 demo-smoke: deps build ## one short round of the demo, to see that it works and leaves nothing behind

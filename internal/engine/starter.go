@@ -30,7 +30,8 @@ var starterHelpers = map[string][]string{
 
 // A backup that reads 50 MB/s is through with 1 TB in under 6 hours.
 const (
-	starterBackup   = `backup: {role: helper, match: [{helper: backup}], cpu: {limit: 1}, io: [{read: {bandwidth: 50MB/s}}]}`
+	starterBackup = `backup: {role: helper, match: [{helper: backup}], cpu: {limit: 1}, ` +
+		`io: [{read: {bandwidth: 50MB/s}}]}`
 	starterExporter = `exporter: {role: helper, match: [{helper: exporter}], cpu: {limit: 0.25}, memory: {max: 256MiB}}`
 	starterTool     = `tools: {role: helper, match: [{helper: tool}], cpu: {limit: 0.5}}`
 )

@@ -53,8 +53,8 @@ func Discover(c *transaction.Controller) (*Discovery, error) {
 	}, nil
 }
 
-// Held gives what memory an instance holds that cannot be taken from it, bytes: that of its processes, and what they share
-// once. What cannot be read counts as none.
+// Held gives what memory an instance holds that cannot be taken from it, bytes: that of its processes, and what they
+// share once. What cannot be read counts as none.
 func Held(proc procfs.FS) func(engine.Instance) int64 {
 	return func(i engine.Instance) int64 {
 		var own, shared int64

@@ -131,7 +131,8 @@ func (s *site) start() {
 		ns := filepath.Join(s.dir, h.name)
 		s.must(os.Mkdir(ns, 0o755))
 		script := s.write(h.name+".sh", hostScript, ns, worker, holder, config)
-		cmd := exec.Command("unshare", "--mount", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc", "sh", script)
+		cmd := exec.Command("unshare", "--mount", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc", "sh",
+			script)
 		log, err := os.Create(filepath.Join(s.dir, h.name+".log"))
 		s.must(err)
 		cmd.Stdout, cmd.Stderr = log, log
@@ -216,14 +217,15 @@ func (s *site) on(h *host, script string) string {
 
 // state is all that a rollout may change on a host: files and their times, limits, history.
 func (s *site) state(h *host) string {
-	return s.on(h, `find /etc/bulkhead /var/lib/bulkhead /tmp/bulkhead-policy-* ! -name lock -printf '%p %T@ %s\n' 2>/dev/null | sort
+	return s.on(h, `cd /
+find etc/bulkhead var/lib/bulkhead tmp/bulkhead-policy-* ! -name lock -printf '%p %T@ %s\n' 2>/dev/null | sort
 bulkhead history; for f in $(ls /sys/fs/cgroup/*/`+h.root+`/*/pids.max /sys/fs/cgroup/`+h.root+
 		`/*/pids.max 2>/dev/null); do echo $f $(cat $f); done`)
 }
 
 // tasks is the limit of the worker's tasks that the kernel has.
 func (s *site) tasks(h *host) string {
-	return strings.TrimSpace(s.on(h, `cat /sys/fs/cgroup/pids/`+h.root+`/work/pids.max 2>/dev/null || cat /sys/fs/cgroup/`+
+	return strings.TrimSpace(s.on(h, `cd /sys/fs/cgroup; cat pids/`+h.root+`/work/pids.max 2>/dev/null || cat `+
 		h.root+`/work/pids.max`))
 }
 
