@@ -27,6 +27,9 @@ GOLANGCI := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)/golangci-lint
 NFPM_VERSION := v2.45.2
 NFPM := $(TOOLS)/nfpm-$(NFPM_VERSION)/nfpm
 
+# What test/ansible runs, in a directory of its own.
+ANSIBLE := $(TOOLS)/ansible
+
 # Tests sync what they write. In memory that costs nothing, and what they hold does not depend on it.
 IN_MEMORY := $(if $(wildcard /dev/shm/.),TMPDIR=/dev/shm)
 
@@ -51,13 +54,14 @@ test: ## install what is missing and run everything but the linter: the whole pr
 # of fuzz targets (3,000; 100,000), moments at which proofs end (INTERRUPTS), churn beside the agent (20 s; CHURN), and
 # what SPAN, KILLS and PROBES say in scripts/test-root. Only here (LONG=1): the demo interrupted and killed, and a run in a
 # peer's arm (another scenario is, at six moments, in `make test`); a MariaDB of 1 GiB that is lowered (512 MiB); the machine
-# with planted faults and other programs (MODE=advice).
+# with planted faults and other programs (MODE=advice); the Ansible collection (`make ansible-test`).
 test-long: ## the same and the linter, harder: race detector, 80 times the property checks, all failures of the disk, 500 random sequences, long fuzzing, the full demo, the lab
 	@scripts/steps deps build lint race
 	@$(MAKE) --no-print-directory fuzz FUZZ_INPUTS=100000
 	SEQUENCES=500 go test -count 1 -timeout 60m -run TestAnySequenceIsGivenBack ./internal/control
 	FAULTS=all go test -count 1 -timeout 30m -run 'TestVerbsOnAFailingDisk|TestKilledBetweenAnyTwoWrites' ./internal/control
-	@LONG=1 CHURN=10m SPAN=10s TIMEOUT=30m KILLS=all PROBES=20 SEQUENCES=50 INTERRUPTS=20 scripts/steps test-root demo lab-all
+	@scripts/ansible-deps $(ANSIBLE)
+	@LONG=1 ANSIBLE='$(ANSIBLE)' CHURN=10m SPAN=10s TIMEOUT=30m KILLS=all PROBES=20 SEQUENCES=50 INTERRUPTS=20 scripts/steps test-root demo lab-all
 
 .PHONY: build
 build: ## build ./bulkhead, one static binary
@@ -109,6 +113,11 @@ scripts: ## the command-line scripts alone
 .PHONY: test-root
 test-root: deps ## the tests that need root, this kernel's control groups and real servers
 	@scripts/test-root
+
+.PHONY: ansible-test
+ansible-test: ## the Ansible collection on three hosts over ssh, as `make test-long` has it (some minutes)
+	@scripts/ansible-deps $(ANSIBLE)
+	@LONG=1 TIMEOUT=30m ANSIBLE='$(ANSIBLE)' scripts/test-root test/ansible
 
 .PHONY: demo-smoke
 demo-smoke: deps build ## one short round of the demo, to see that it works and leaves nothing behind

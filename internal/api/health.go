@@ -25,7 +25,9 @@ func (st *Status) Placing() error {
 	case len(st.Groups) == 0:
 		return nil
 	case !st.Agent.Running:
-		return Errorf(CodeUnplaced, "start the agent", "no agent is running: new processes are not placed")
+		return Errorf(CodeUnplaced, "`systemctl start bulkhead` starts the agent; without systemd "+
+			"`bulkhead agent` does",
+			"no agent is running: new processes are not placed")
 	case st.Agent.Error != "":
 		return Errorf(CodeUnplaced, "", "the agent's last look failed: %s", st.Agent.Error)
 	}

@@ -28,6 +28,7 @@ import (
 	"bulkhead/internal/cli/manual"
 	"bulkhead/internal/cli/memory"
 	"bulkhead/internal/cli/render"
+	"bulkhead/internal/cli/screen"
 	"bulkhead/internal/cli/unit"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/plan"
@@ -86,7 +87,9 @@ func onlyReads(args []string) bool {
 
 // runVerb is Main with its surroundings given, for tests.
 func runVerb(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) int {
-	s := &session{form: usage.PlanForm(plan.FormBrief),
+	on := screen.New(out, errw)
+	out, errw = on.Out, on.Err
+	s := &session{form: usage.PlanForm(plan.FormBrief), screen: on, waited: func() {},
 		output: output{in: in, out: render.Printable(out, render.Width(out)),
 			err: render.Printable(errw, render.Width(errw)), text: render.Printable(out, 0), stdout: out, stderr: errw}}
 	root := rootCmd(s)
@@ -95,6 +98,7 @@ func runVerb(ctx context.Context, args []string, in io.Reader, out, errw io.Writ
 	root.SetOut(out)
 	root.SetErr(s.err)
 	err := root.ExecuteContext(ctx)
+	s.waited()
 	s.json = s.json || usage.AsksForJSON(args, err)
 	return s.report(err)
 }
@@ -171,6 +175,11 @@ Start here:
 		SilenceErrors: true, SilenceUsage: true, Version: versionText(),
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
+	root.PersistentPreRun = func(c *cobra.Command, _ []string) {
+		if usage.Ends(c) && s.screen != nil {
+			s.waited = s.screen.Wait(c.CommandPath())
+		}
+	}
 	flags := root.PersistentFlags()
 	flags.StringVar(&s.policy, "policy", transaction.DefaultPolicy, "the policy `file`")
 	s.state, s.socket = transaction.DefaultState, agent.DefaultSocket
@@ -192,6 +201,7 @@ Start here:
 	root.SetUsageTemplate(usage.Template)
 	root.SetHelpFunc(usage.Help(s.stdout, render.Width(s.stdout)))
 	usage.Complete(root, s.groups)
+	usage.Exemplify(root)
 	root.Flags().Bool("version", false, "the version of this program")
 	root.SetVersionTemplate("bulkhead {{.Version}}\n")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {

@@ -20,12 +20,8 @@ func discoverCmd(s *session) *cobra.Command {
 	var asPolicy bool
 	var measure string
 	c := &cobra.Command{
-		Use:   "discover [disks]",
-		Short: "the databases here, and what this kernel can hold; disks: what their files lie on",
-		Example: `  bulkhead discover         engines, helpers, disks and what can be limited
-  bulkhead discover disks   filesystems down to the disks, and which files of each database land where
-  bulkhead discover disks --measure /data
-                            what the disks below a path, or a device, can do: a short load, after saying what it does`,
+		Use:       "discover [disks]",
+		Short:     "the databases here, and what this kernel can hold; disks: what their files lie on",
 		ValidArgs: []string{"disks"},
 		Args:      discoverArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -51,7 +47,8 @@ func discoverCmd(s *session) *cobra.Command {
 			case err != nil:
 				return err
 			case asPolicy:
-				_, err = io.WriteString(s.text, engine.Starter(d.Instances, len(d.Facts.CPUs), d.Facts.MemTotal))
+				_, err = io.WriteString(s.text, engine.Starter(d.Instances, len(d.Facts.CPUs), d.Facts.MemTotal,
+					inspect.Held(c.Host.Proc)))
 				return err
 			}
 			return s.print(render.DiscoveryView(d), func() { render.Discovery(s.out, d) })

@@ -27,11 +27,6 @@ func importCmd(s *session) *cobra.Command {
 		Short: "a policy from what this host has today",
 		Long: `import prints a policy made from files of another program, or from the limits in force. Comments in it
 say where each line comes from. What could not be carried over, and why, is said on stderr. Nothing is changed.`,
-		Example: `  bulkhead import cgconfig /etc/cgconfig.conf /etc/cgconfig.d \
-    --rules /etc/cgrules.conf > policy.yaml
-  bulkhead import slice /etc/systemd/system/scylla-server.slice \
-    > policy.yaml
-  bulkhead --policy policy.yaml check`,
 	}
 	c.AddCommand(
 		importCgconfigCmd(s),

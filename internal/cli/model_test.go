@@ -267,6 +267,9 @@ func (m *model) bulkhead(b *strings.Builder, line string) {
 	}
 	code := m.run(args, in, &out, &errw)
 	m.fits(line, out.String()+errw.String())
+	if said := errw.String(); strings.Contains(said, "bulkhead: ") && !strings.Contains(said, "hint: ") && code < 126 {
+		m.t.Errorf("%s: an error that does not say what to do next:\n%s", line, said)
+	}
 	if into != "" {
 		m.must(os.WriteFile(into, out.Bytes(), 0o600))
 		if filepath.Ext(into) == ".json" && !json.Valid(out.Bytes()) {

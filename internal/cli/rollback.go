@@ -43,8 +43,6 @@ func confirmCmd(s *session) *cobra.Command {
 		Long: `confirm keeps what apply, set, unset or rollback did with --confirm-within. Without it the change is
 undone when that time is over, by a process of its own: this command, its terminal and the agent may all be gone by
 then.`,
-		Example: `  bulkhead apply --confirm-within 5m
-  bulkhead confirm`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.change(cmd, ch.request("confirm")) },
 	}
 	c.Flags().StringVar(&ch.reason, "reason", "", "why, for the history")

@@ -41,8 +41,6 @@ func runCmd(s *session) *cobra.Command {
 status are the command's own. Where systemd runs the host the command is a unit (a scope in the group's slice),
 which systemctl status PID shows and which is gone when the command ends.
 125: the group could not be entered, or the user is unknown; 126: the command cannot be run; 127: it was not found.`,
-		Example: `  bulkhead run reports --user report -- psql -f month.sql
-  bulkhead run batch -- nice tar czf /backup/x.tgz /srv/x`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch at := cmd.ArgsLenAtDash(); {
 			case at < 0 && len(args) > 1:

@@ -16,8 +16,10 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/render/warnings"
+	"bulkhead/internal/cli/screen"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/control"
+	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
 	"bulkhead/internal/policy/yamlform"
@@ -53,6 +55,8 @@ func (o *output) print(v any, text func()) error {
 type session struct {
 	form usage.PlanForm // of the plan that a verb prints
 	output
+	screen                *screen.Screen
+	waited                func() // ends the line that says how long a verb has been at work
 	policy, state, socket string // flags of every verb
 }
 
@@ -68,6 +72,9 @@ func (s *session) open() (*transaction.Controller, error) {
 	o := transaction.Options{State: s.state, Log: warnings.Logger(s.err), Watchdog: s.watchdogArgs(),
 		Probe: s.probeArgs()}
 	atSteps(&o)
+	if then := o.AfterStep; then == nil && s.screen != nil {
+		o.AfterStep = func(i int, _ plan.Step) { s.screen.Step(i + 1) }
+	}
 	c, err := transaction.Open(o)
 	if errors.Is(err, fs.ErrPermission) && euid() != 0 {
 		return nil, &api.Error{Code: api.CodeFailed, Err: err, Hint: "only root may read it: run it with sudo"}

@@ -17,9 +17,7 @@ func setCmd(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "set GROUP:KEY=VALUE…",
 		Short: "change limits now, over the policy, as one change",
-		Example: `  bulkhead set reports:cpu.limit=1 --for 2h --reason "month end"
-  bulkhead set reports:io.read.bandwidth=20MB/s --on /var/lib/mysql`,
-		Args: usage.AtLeast(1, "say which limit: set GROUP:KEY=VALUE"),
+		Args:  usage.AtLeast(1, "say which limit: set GROUP:KEY=VALUE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := ch.request("set")
 			q.Assign, q.On, q.For = args, on, until

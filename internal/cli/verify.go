@@ -35,10 +35,6 @@ nothing.
 
 Exit code 4: a limit is not enforced; 7: everything is released; 8: a change was interrupted; 9: every limit is in
 force, but new processes are not placed, as no agent is running.`,
-		Example: `  bulkhead verify
-  bulkhead verify --probe --dry-run mysql3306
-  bulkhead verify --probe mysql3306
-  bulkhead verify --probe --inside --peer 192.0.2.7:5201 reports`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {

@@ -219,7 +219,8 @@ func chosen(all []procfs.Process, pids []int, tree bool) ([]procfs.Process, erro
 	for _, pid := range pids {
 		p, ok := byPID[pid]
 		if !ok {
-			return nil, api.Errorf(api.CodeUsage, "", "no process %d", pid)
+			return nil, api.Errorf(api.CodeUsage, "`bulkhead status --orphans` and ps(1) list processes",
+				"no process %d", pid)
 		}
 		add(p)
 	}

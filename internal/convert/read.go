@@ -43,7 +43,7 @@ func (r *reader) fail(path string, err error) {
 		err = at.Err
 	}
 	r.problems = append(r.problems, policy.Problem{Pos: policy.Pos{File: path},
-		Msg: fmt.Sprintf("read %q: %v", path, err)})
+		Msg: fmt.Sprintf("read %q: %v", path, err), Hint: "`ls -ld '" + path + "'` says what is there"})
 }
 
 var (

@@ -25,19 +25,22 @@ var starterHelpers = map[string][]string{
 	PostgreSQL: {starterBackup, `vacuum: {role: helper, match: [{engine: postgresql, part: autovacuum}]}`,
 		starterExporter},
 	Redis:    {starterExporter},
-	ScyllaDB: {`agents: {role: helper, match: [{helper: agent}]}`, starterTool},
+	ScyllaDB: {`agents: {role: helper, match: [{helper: agent}], cpu: {limit: 0.5}}`, starterTool},
 }
 
+// A backup that reads 50 MB/s is through with 1 TB in under 6 hours.
 const (
-	starterBackup   = `backup: {role: helper, match: [{helper: backup}]}`
-	starterExporter = `exporter: {role: helper, match: [{helper: exporter}]}`
-	starterTool     = `tools: {role: helper, match: [{helper: tool}]}`
+	starterBackup = `backup: {role: helper, match: [{helper: backup}], cpu: {limit: 1}, ` +
+		`io: [{read: {bandwidth: 50MB/s}}]}`
+	starterExporter = `exporter: {role: helper, match: [{helper: exporter}], cpu: {limit: 0.25}, memory: {max: 256MiB}}`
+	starterTool     = `tools: {role: helper, match: [{helper: tool}], cpu: {limit: 0.5}}`
 )
 
 // Starter returns a policy for the instances, as YAML: a template for each engine among them, with the role that sets
 // weights and without a limit, and helpers as comments. It changes who comes first under contention and takes nothing
-// away. Limits that fit a host of so many CPUs and so much memory, bytes, are comments.
-func Starter(instances []Instance, cpus int, memory int64) string {
+// away. Limits that fit a host of so many CPUs and so much memory, bytes, are comments. held is what memory an instance
+// holds now, bytes; nil where that is not known.
+func Starter(instances []Instance, cpus int, memory int64, held func(Instance) int64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# A first policy for bulkhead: one group for each database instance on this host.
 #
@@ -62,7 +65,13 @@ version: 1
 		}
 		b.WriteString("groups:\n")
 		for _, name := range slices.Sorted(maps.Keys(served)) {
-			writeTemplate(&b, name, served[name], 0.75*float64(cpus)/float64(all), memory/2/int64(all))
+			most := int64(0)
+			for _, i := range served[name] {
+				if held != nil {
+					most = max(most, held(i))
+				}
+			}
+			writeTemplate(&b, name, served[name], 0.75*float64(cpus)/float64(all), memory/2/int64(all), most)
 		}
 		b.WriteString("  # a neighbour that must not hurt them looks like this:\n  # ")
 	} else {
@@ -78,16 +87,26 @@ version: 1
 }
 
 // writeLimits proposes limits for each of some instances.
-func writeLimits(b *strings.Builder, of []Instance, cores float64, memory int64) {
+func writeLimits(b *strings.Builder, of []Instance, cores float64, memory, held int64) {
 	on := ""
 	if len(of) == 1 && starterPath.MatchString(of[0].DataDir) {
 		on = "on: " + of[0].DataDir + ", "
 	}
+	why := "more than the instance uses now, or apply refuses"
+	if held > 0 {
+		// A quarter above what is held leaves room for connections and sorts.
+		unit := int64(1 << 20)
+		if held >= 1<<30 {
+			unit = 1 << 30
+		}
+		memory = max(memory, (held+held/4+unit-1)/unit*unit)
+		why = fmt.Sprintf("%s is held now; below that apply refuses", policy.Bytes(held).Human())
+	}
 	fmt.Fprintf(b, `    # cpu: {limit: %.4g}
-    # memory: {max: %s}         # more than the instance uses now, or apply refuses
+    # memory: {max: %s}         # %s
     # io: [{%sread: {bandwidth: 200MB/s}}]
     # tasks: 4096
-`, rounded(max(leastCores, cores)), roundMemory(memory), on)
+`, rounded(max(leastCores, cores)), roundMemory(memory), why, on)
 }
 
 // starterPath is a path that needs no quotes.
@@ -107,7 +126,7 @@ func roundMemory(n int64) string {
 	return fmt.Sprintf("%dMiB", max(64, n>>20))
 }
 
-func writeTemplate(b *strings.Builder, engine string, of []Instance, cores float64, memory int64) {
+func writeTemplate(b *strings.Builder, engine string, of []Instance, cores float64, memory, held int64) {
 	name := engine + "{port}"
 	for _, i := range of {
 		if i.Port == 0 {
@@ -125,7 +144,7 @@ func writeTemplate(b *strings.Builder, engine string, of []Instance, cores float
 		each += ", user: " + yamlform.Quote(user)
 	}
 	fmt.Fprintf(b, "  %q:\n    role: database\n    each: {%s}\n", name, each)
-	writeLimits(b, of, cores, memory)
+	writeLimits(b, of, cores, memory, held)
 	if len(starterHelpers[engine]) == 0 {
 		return
 	}

@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -38,7 +40,7 @@ func TestStarterUser(t *testing.T) {
 		for n, user := range test.users {
 			instances = append(instances, Instance{Engine: MySQL, Port: 3306 + n, User: user})
 		}
-		p := parsed(t, Starter(instances, 2, 8<<30))
+		p := parsed(t, Starter(instances, 2, 8<<30, nil))
 		if got := p.Groups[0].Each.User; got != test.want {
 			t.Errorf("users %q: each has user %q, want %q", test.users, got, test.want)
 		}
@@ -53,7 +55,7 @@ func TestStarterIsTheSampleOfTheReadme(t *testing.T) {
 	}
 	_, sample, _ := strings.Cut(string(readme), "```yaml\n")
 	sample, _, _ = strings.Cut(sample, "```")
-	starter := Starter([]Instance{{Engine: MySQL, Port: 3306, User: "mysql", DataDir: "/var/lib/mysql"}}, 2, 8<<30)
+	starter := Starter([]Instance{{Engine: MySQL, Port: 3306, User: "mysql", DataDir: "/var/lib/mysql"}}, 2, 8<<30, nil)
 	for line := range strings.Lines(sample) {
 		line = strings.TrimSpace(line)
 		if !strings.Contains(starter, line+"\n") && !strings.Contains(starter, strings.TrimPrefix(line, "# ")+"\n") {
@@ -86,7 +88,7 @@ func TestStarterOddInstances(t *testing.T) {
 			[]string{"postgresql{port}"}, `\nversion`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			text := Starter(test.instances, 2, 8<<30)
+			text := Starter(test.instances, 2, 8<<30, nil)
 			p := parsed(t, text)
 			if len(p.Groups) != len(test.groups) {
 				t.Fatalf("groups %v in\n%s", p.Groups, text)
@@ -100,5 +102,31 @@ func TestStarterOddInstances(t *testing.T) {
 				t.Errorf("no mention of %q in\n%s", test.mentions, text)
 			}
 		})
+	}
+}
+
+// With every comment as a setting the starter is a policy, whatever was found; and the memory that is proposed is more
+// than what is held.
+func TestStarterUncommented(t *testing.T) {
+	for _, name := range slices.Sorted(maps.Keys(starterHelpers)) {
+		for _, held := range []int64{0, 300 << 20, 1100 << 20, 7 << 30} {
+			text := Starter([]Instance{{Engine: name, Port: 4000, DataDir: "/srv/data"}}, 2, 8<<30,
+				func(Instance) int64 { return held })
+			p := parsed(t, strings.NewReplacer("\n    # ", "\n    ", "\n  # reports", "\n  reports").Replace(text))
+			g := p.Groups[0]
+			if len(g.Groups) != len(starterHelpers[name]) {
+				t.Errorf("%s: helpers %v in\n%s", name, g.Groups, text)
+			}
+			for _, h := range g.Groups {
+				if len(h.Settings) == 0 && h.Name != "vacuum" {
+					t.Errorf("%s: no number for %s in\n%s", name, h.Name, text)
+				}
+			}
+			for _, s := range g.Settings {
+				if bytes, is := s.Value.(policy.Bytes); is && s.Key == policy.KeyMemoryMax && int64(bytes) <= held {
+					t.Errorf("%s holds %d and is given %d", name, held, bytes)
+				}
+			}
+		}
 	}
 }

@@ -53,6 +53,21 @@ func Discover(c *transaction.Controller) (*Discovery, error) {
 	}, nil
 }
 
+// Held gives what memory an instance holds that cannot be taken from it, bytes: that of its processes, and what they
+// share once. What cannot be read counts as none.
+func Held(proc procfs.FS) func(engine.Instance) int64 {
+	return func(i engine.Instance) int64 {
+		var own, shared int64
+		for _, m := range i.Members {
+			if held, err := proc.Memory(m.ID.PID); err == nil {
+				own += held.Anon
+				shared = max(shared, held.Shmem)
+			}
+		}
+		return own + shared
+	}
+}
+
 // controls says whether a directory is known to have the controller of a file. On v1 it has those of its hierarchy.
 func controls(t *cgroup.Tree, d cgroup.Dir, file string) bool {
 	available, _, err := t.Subtree(d)
@@ -183,7 +198,8 @@ func Explain(ctx context.Context, c *transaction.Controller, pid int, o ExplainO
 	}
 	i := slices.IndexFunc(v.Observed.Processes, func(p procfs.Process) bool { return p.PID == pid })
 	if i < 0 {
-		return nil, api.Errorf(api.CodeUsage, "", "no process %d", pid)
+		return nil, api.Errorf(api.CodeUsage, "`bulkhead status --orphans` and ps(1) list processes",
+			"no process %d", pid)
 	}
 	e := &Explanation{Process: v.Observed.Processes[i]}
 	if e.Attempts, err = classify.Explain(v.Classified.Groups, v.Rules, pid); err != nil {

@@ -248,37 +248,3 @@ func (r *renderer) summary() {
 	}
 	r.columns(table, 2)
 }
-
-// diff prints the files whose values change, as diff does: what is read by programs and by people who know the files.
-func (r *renderer) diff() {
-	for _, s := range r.plan.Steps {
-		where := string(s.Kind) + " " + s.Addr
-		switch file, is := cgroup.NamedFile(s.Target); {
-		case is:
-			if where = r.where(s); s.Kind == cgroup.KindFile {
-				where = strings.TrimSpace(where + " " + file.Key)
-			}
-		case s.Makes():
-			r.line("+ %s/", r.path(s.Dir()))
-			continue
-		case s.Removes():
-			r.line("- %s/", r.path(s.Dir()))
-			continue
-		case s.Kind == procfs.KindScore:
-			where = fmt.Sprintf("oom_score_adj of process %d", s.PID().PID)
-		case s.Kind == unitfiles.KindDropIn:
-			where = s.Addr
-		case s.Moves(), s.Kind == unitfiles.KindOverrides, s.Kind == request.Kind:
-			continue
-		}
-		if s.Old != "" {
-			r.line("- %s: %s", where, strings.ReplaceAll(s.Old, "\n", ", "))
-		}
-		if s.New != "" {
-			r.line("+ %s: %s", where, strings.ReplaceAll(s.New, "\n", ", "))
-		}
-	}
-	if moved := r.plan.Count()[""]; moved > 0 {
-		r.line("# %s moved", policy.Counted(moved, "process"))
-	}
-}

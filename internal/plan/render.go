@@ -21,7 +21,7 @@ type Form string
 const (
 	FormLong    Form = ""        // each step with its file, reason and undo
 	FormBrief   Form = "brief"   // by group a line for each value that changes; directories and moves together
-	FormDiff    Form = "diff"    // the values before and after by file, as diff prints them
+	FormDiff    Form = "diff"    // the values before and after by file, as diff -u prints them
 	FormSummary Form = "summary" // a line for each group
 )
 

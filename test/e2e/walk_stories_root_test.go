@@ -425,7 +425,7 @@ func (v *visitor) agentKilled() {
 	v.types(0, "kill -9 $(cat /run/bulkhead.pid); sleep 0.2")
 	v.types(9, "bulkhead verify", " 0 not enforced", "no agent is running")
 	v.types(0, "bulkhead status", "agent: NOT RUNNING; the limits stay in force")
-	v.types(9, "bulkhead status --check", "no agent is running", "hint: start the agent")
+	v.types(9, "bulkhead status --check", "no agent is running", "hint: `systemctl start bulkhead`")
 }
 
 // applyKilled: the change is undone by whoever comes next. The program that is killed is built for tests.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -156,6 +157,7 @@ func showCmd(out io.Writer, print answer) *cobra.Command {
 			}
 			return nil
 		},
+		ValidArgsFunction: completeRules(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			rules, err := rule.With(siteRules)
 			if err != nil {
@@ -167,5 +169,21 @@ func showCmd(out io.Writer, print answer) *cobra.Command {
 			}
 			return print(ruleOf(r), func() { printRule(out, ruleOf(r)) })
 		},
+	}
+}
+
+// completeRules offers rules, those of the site among them, with their titles: for so many words, -1 for any number.
+func completeRules(most int) cobra.CompletionFunc {
+	return func(_ *cobra.Command, given []string, word string) (offered []string, _ cobra.ShellCompDirective) {
+		rules, err := rule.With(siteRules)
+		if err != nil || most >= 0 && len(given) >= most {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		for _, r := range listOf(rules) {
+			if strings.HasPrefix(strings.ToUpper(r.ID), strings.ToUpper(word)) && !slices.Contains(given, r.ID) {
+				offered = append(offered, cobra.CompletionWithDesc(r.ID, r.Title))
+			}
+		}
+		return offered, cobra.ShellCompDirectiveNoFileComp
 	}
 }

@@ -146,6 +146,8 @@ func tunePlanCmd(s Session) *cobra.Command {
 		Use:   "plan [RULE…]",
 		Short: "what apply would set, and what of the advice is left to you",
 		Args:  cobra.ArbitraryArgs,
+
+		ValidArgsFunction: completeRules(-1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			all, err := s.tunings(cmd, args, severity, dsn)
 			if err != nil {
@@ -205,6 +207,8 @@ func tuneApplyCmd(s Session) *cobra.Command {
 		Use:   "apply RULE… | apply --severity SEVERITY",
 		Short: "set what these rules advise, now and at boot, as one change",
 		Args:  cobra.ArbitraryArgs,
+
+		ValidArgsFunction: completeRules(-1),
 	}
 	request := s.Flags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
@@ -257,6 +261,8 @@ func tuneRollbackCmd(s Session) *cobra.Command {
 		Use:   "rollback [RULE…]",
 		Short: "give settings the values that they had before; without a rule all of them",
 		Args:  cobra.ArbitraryArgs,
+
+		ValidArgsFunction: completeRules(-1),
 	}
 	request := s.Flags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {

@@ -183,7 +183,7 @@ func Width(w io.Writer) int {
 	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
 		return max(n, narrowest)
 	}
-	if f, ok := w.(*os.File); ok {
+	if f, ok := w.(interface{ Fd() uintptr }); ok {
 		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
 			return max(n, narrowest)
 		}
@@ -193,7 +193,7 @@ func Width(w io.Writer) int {
 
 // Clear begins the screen anew of a terminal, to which out writes; elsewhere it writes a line with the time.
 func Clear(out, terminal io.Writer) {
-	if f, ok := terminal.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+	if f, ok := terminal.(interface{ Fd() uintptr }); ok && term.IsTerminal(int(f.Fd())) {
 		_, _ = io.WriteString(terminal, "\x1b[H\x1b[2J")
 		return
 	}

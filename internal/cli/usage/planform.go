@@ -17,7 +17,7 @@ func (f *PlanForm) Flags(c *cobra.Command) {
 		is         PlanForm
 	}{
 		{"long", "print every step, with its file, reason and undo", ""},
-		{"diff", "print the files before and after", "diff"},
+		{"diff", "print the files before and after, as diff -u does", "diff"},
 		{"summary", "print a line for each group", "summary"},
 	} {
 		c.Flags().BoolFunc(one.name, one.text, func(string) error {

@@ -34,7 +34,7 @@ func limits(groups []*policy.Group) (found []policy.Setting) {
 
 func TestStarter(t *testing.T) {
 	procs, h := captured(t)
-	text := engine.Starter(Instances(procs, SourceOf(h)), 2, 8<<30)
+	text := engine.Starter(Instances(procs, SourceOf(h)), 2, 8<<30, nil)
 	golden(t, "starter.golden.yaml", text)
 	p := policyOf(t, text)
 	engines := []string{engine.MySQL, engine.PostgreSQL, engine.Redis}
@@ -54,7 +54,7 @@ func TestStarter(t *testing.T) {
 // The commented helpers are a policy too when they are uncommented.
 func TestStarterHelpers(t *testing.T) {
 	procs, h := captured(t)
-	text := engine.Starter(Instances(procs, SourceOf(h)), 2, 8<<30)
+	text := engine.Starter(Instances(procs, SourceOf(h)), 2, 8<<30, nil)
 	commented := regexp.MustCompile(`(?m)^    # (groups:|  \w+: \{)`)
 	found, want := 0, len(commented.FindAllString(text, -1))
 	p := policyOf(t, commented.ReplaceAllString(text, "    $1"))
