@@ -80,8 +80,8 @@ func applySources(ctx context.Context, c *transaction.Controller, r api.Request,
 	return err
 }
 
-// refuseForbidden refuses what the agent's unit forbids. It comes before anything else: a look at the host by the policy
-// may need it, as the header of a disk of ASM.
+// refuseForbidden refuses what the agent's unit forbids. It comes before anything else: a look at the host by the
+// policy may need it, as the header of a disk of ASM.
 func refuseForbidden(c *transaction.Controller, r api.Request, s *state.Documents, sources []policy.Source) error {
 	return transaction.Refused(plan.Plan{Refusals: forbidden(c, r, s, sources)}, r.Force)
 }
@@ -107,7 +107,8 @@ func forbidden(c *transaction.Controller, r api.Request, s *state.Documents, sou
 		file = sources[0].Path
 	}
 	needs := sandbox.Of(policies...)
-	return confined.Refusals(c.Unit.Name, c.Unit.Forbidden(sandbox.Settings(needs)), needs, file, r.To)
+	lacks := c.Unit.Forbidden(sandbox.Settings(needs))
+	return confined.Refusals(c.Unit.Name, lacks, needs, file, r.To)
 }
 
 // Confined are the refusals that the policy in force would meet: the agent goes on with what it may do.
