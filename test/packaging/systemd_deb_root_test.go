@@ -34,7 +34,7 @@ func TestDebPackage(t *testing.T) {
 
 // debDocumented does what docs/install.md says of hosts with systemd, and takes it back.
 func (m *machine) debDocumented() {
-	documented(m.t, installPage, "TestDebPackage", "With systemd", 7, nil)
+	documented(m.t, installPage, "TestDebPackage", "With systemd", 6, nil)
 	m.holds("after the commands of docs/install.md")
 	m.do("systemctl", "disable", "bulkhead-before@oracle-rdbms", "bulkhead-before@scylla@2")
 	if err := os.RemoveAll("/etc/systemd/system/bulkhead.service.d"); err != nil {
