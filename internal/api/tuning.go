@@ -15,6 +15,8 @@ type Tuning struct {
 	UntilBoot bool `json:"until_boot,omitempty"`
 	// Unit says that it is a setting of a service, which counts when that starts.
 	Unit bool `json:"unit,omitempty"`
-	// Running is the limit of the running service where that is another one.
+	// Waits says that it counts when the host boots next.
+	Waits bool `json:"waits_for_reboot,omitempty"`
+	// Running is what runs where that has another value: the limit of the service, the option of the mount.
 	Running string `json:"running,omitempty"`
 }

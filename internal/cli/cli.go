@@ -186,7 +186,7 @@ Start here:
 	addGroup(root, groupOther, "And:", agentCmd(s), serveCmd(s), importCmd(s), exportCmd(s), benchCmd(&s.output),
 		manual.SchemaCommand(s.stdout), unit.Command(s.text, s.parsed, s.open, s.print),
 		usage.CompletionCommand(s.stdout), versionCmd(&s.output))
-	root.AddCommand(watchdogCmd(s), probeLoadCmd(s), manual.Command())
+	root.AddCommand(watchdogCmd(s), advice.OutsideCommand(s.look), probeLoadCmd(s), manual.Command())
 	root.SetHelpCommand(usage.HelpCommand())
 	root.SetHelpCommandGroupID(groupOther)
 	root.SetUsageTemplate(usage.Template)

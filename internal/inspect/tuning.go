@@ -35,7 +35,7 @@ func Tuning(ctx context.Context, c *transaction.Controller) ([]api.Tuning, error
 			from += ", " + filepath.Base(t.Pos.File) + ":" + strconv.Itoa(t.Pos.Line)
 		}
 		now := ""
-		if running, has := service.Running(target); has {
+		if running, has := tunable.Running(target); has {
 			now = v.Observed.Values[running]
 			if tunable.Same(running, t.Value, now) {
 				now = ""
@@ -43,7 +43,7 @@ func Tuning(ctx context.Context, c *transaction.Controller) ([]api.Tuning, error
 		}
 		all = append(all, api.Tuning{Name: t.Name, Wanted: t.Value, Holds: tunable.HumanValue(holds),
 			From: from, Before: tunable.HumanValue(v.Observed.Originals.Tuned[target]), Overruled: overruled[target],
-			Running: now, Unit: target.Kind == service.KindSetting,
+			Waits: tunable.Waits(c.Host.Root, target, t.Value), Running: now, Unit: target.Kind == service.KindSetting,
 			Disk: t.Disk, UntilBoot: t.Disk != "" && target.Kind == tunable.KindQueueByName})
 	}
 	return all, nil

@@ -12,6 +12,7 @@ import (
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/linux/tunable"
+	"bulkhead/internal/linux/tunable/mounted"
 	"bulkhead/internal/linux/tunable/service"
 	"bulkhead/internal/netshape/request"
 	"bulkhead/internal/policy"
@@ -189,6 +190,10 @@ func (r *renderer) briefChange(s Step) string {
 		text = s.New
 	case s.Kind == service.KindLimit:
 		text = service.Unit(s.Target) + ", its running process: " + text
+	case s.Kind == mounted.KindListed:
+		text = mounted.Fstab + ": " + text
+	case s.Kind == mounted.KindMounted:
+		text = mounted.Point(s.Target) + ", as it is mounted: " + text
 	case s.Kind == tunable.KindBootFile:
 		text = s.Addr + ": " + tunable.Human(s.Old) + " -> " + tunable.Human(s.New)
 	default:

@@ -58,11 +58,14 @@ type Controller struct {
 	AfterStep func(i int, s plan.Step)
 	// SetLimit gives a process a limit; nil is prlimit(2). For tests, whose processes are none.
 	SetLimit func(pid, resource int, soft, hard uint64) error
-	mu       sync.Mutex // guards opened and mounted
-	opened   *cgroup.Tree
-	model    bool // of a test: what lies below Root may be written
-	mounted  []host.Hierarchy
-	Root     string // of the host, as Options.Root
+	// Remount and UpdateLoader are those of tunable.Host. For tests, whose mounts and boot loaders are none.
+	Remount      func(point string, flags uintptr, data string) error
+	UpdateLoader func(ctx context.Context) error
+	mu           sync.Mutex // guards opened and mounted
+	opened       *cgroup.Tree
+	model        bool // of a test: what lies below Root may be written
+	mounted      []host.Hierarchy
+	Root         string // of the host, as Options.Root
 	// Clock is another one than the host's, in tests.
 	Clock func() time.Time
 	// Bus says how systemd is reached; tests have another root, and wait less.

@@ -27,9 +27,15 @@ func (c *Controller) actuators(t *cgroup.Tree, f *host.Facts, releasing bool) ch
 		unitfiles.KindDropIn:    unitfiles.DropIns{Files: unitfiles.Mute{}},
 		unitfiles.KindOverrides: unitfiles.Overrides{Files: unitfiles.Mute{}},
 	}
-	tuned := tunable.Host{Root: h.Root, Dir: c.writable(), Systemd: services{c, f, releasing}, SetLimit: c.SetLimit}
+	tuned := c.tunable()
+	tuned.Systemd, tuned.SetLimit, tuned.Outside = services{c, f, releasing}, c.SetLimit, sandbox{c, f}
 	maps.Copy(all, tuned.Actuators())
 	return all
+}
+
+// tunable is the host as actuators of settings need it, but for what asks systemd.
+func (c *Controller) tunable() tunable.Host {
+	return tunable.Host{Root: c.Host.Root, Dir: c.writable(), Remount: c.Remount, UpdateLoader: c.UpdateLoader}
 }
 
 // writable is the directory of the host's files that may be written: "/", that of a test's host, or none.

@@ -26,7 +26,7 @@ func (c *Controller) ReadTuning(ctx context.Context, v *View) error {
 		if file, exists := tunable.BootFile(t.Target().Kind); exists {
 			targets = append(targets, file)
 		}
-		if running, has := service.Running(t.Target()); has {
+		if running, has := tunable.Running(t.Target()); has {
 			targets = append(targets, running)
 		}
 	}

@@ -18,6 +18,8 @@ import (
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/inspect"
 	"bulkhead/internal/linux/tunable"
+	"bulkhead/internal/linux/tunable/bootline"
+	"bulkhead/internal/linux/tunable/mounted"
 	"bulkhead/internal/linux/tunable/service"
 	"bulkhead/internal/state"
 	"bulkhead/internal/transaction"
@@ -41,9 +43,10 @@ func TuneCommand(s Session) *cobra.Command {
 		Use:   "tune VERB",
 		Short: "follow advice: settings of the host that are kept, and taken back",
 		Long: `tune follows what advise says where that is a setting of the running kernel (a sysctl, a file below
-/sys, the queue of a disk) or of the service of a database. A setting is in force at once and after each boot, and the
-agent keeps it; no service is restarted. Its old value is recorded before, and rollback gives it back, after a reboot
-too. What else advise says (mounts, the kernel command line, settings of engines) is listed by plan and left to you.`,
+/sys, the queue of a disk), of the service of a database, of a mount, or of the kernel command line. A setting is in
+force at once and after each boot (one of the kernel command line after the next boot), and the agent keeps it; no
+service is restarted. Its old value is recorded before, and rollback gives it back, after a reboot too. What else
+advise says (settings of engines) is listed by plan and left to you.`,
 		Example: `  bulkhead tune plan                               what can be set, and what is left to you
   bulkhead tune apply MEM-01 MEM-12 --dry-run
   bulkhead tune apply --severity high --confirm-within 10m
@@ -52,6 +55,22 @@ too. What else advise says (mounts, the kernel command line, settings of engines
 	}
 	c.AddCommand(tunePlanCmd(s), tuneApplyCmd(s), tuneRollbackCmd(s), tuneStatusCmd(s))
 	return c
+}
+
+// OutsideCommand is for the program itself: an agent in a sandbox has systemd start it.
+func OutsideCommand(look func() (*transaction.Controller, error)) *cobra.Command {
+	return &cobra.Command{
+		Use: transaction.OutsideVerb, Short: "write what the agent's sandbox forbids", Hidden: true,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := look()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			return c.WriteOutside(cmd.Context(), args[0])
+		},
+	}
 }
 
 // tuning is what `tune plan` prints for a finding.
@@ -101,16 +120,17 @@ func (s Session) tunings(cmd *cobra.Command, names []string, severity string, ds
 		render.Printf(cmd.ErrOrStderr(), "note: %s\n", n)
 	}
 	all := []tuning{}
+	has := func(name string) bool { return tunable.Host{Root: c.Host.Root}.Has(cmd.Context(), name) }
 	for _, f := range rep.Findings {
 		if len(names) == 0 || slices.Contains(names, f.Rule) {
-			all = append(all, tuningOf(f))
+			all = append(all, tuningOf(f, has))
 		}
 	}
 	return all, nil
 }
 
-// tuningOf is what can be set of a finding.
-func tuningOf(f advise.Finding) tuning {
+// tuningOf is what can be set of a finding, on a host that has what settings are kept in.
+func tuningOf(f advise.Finding, has func(name string) bool) tuning {
 	t := tuning{Rule: f.Rule, Severity: f.Severity, Title: f.Title, On: render.OrEmpty(f.On), Sets: []string{},
 		Cost: f.Change.Cost, Losers: f.Losers}
 	names := []string{f.Change.Key}
@@ -127,10 +147,23 @@ func tuningOf(f advise.Finding) tuning {
 	default:
 		names = nil
 	}
+	value := f.Change.Value
+	switch f.Change.Class {
+	case rule.ClassMount:
+		for _, point := range f.On {
+			if name, word, known := mounted.Name(point, f.Change.Value); known {
+				names, value = append(names, name), word
+			}
+		}
+	case rule.ClassCmdline:
+		if name, word, known := bootline.Name(value); known {
+			names, value = []string{name}, word
+		}
+	}
 	for _, name := range names {
-		if tunable.Check(name, f.Change.Value) == nil {
-			t.Settings = append(t.Settings, state.Tuned{Rule: f.Rule, Name: name, Value: f.Change.Value})
-			t.Sets = append(t.Sets, name+" = "+f.Change.Value)
+		if tunable.Check(name, value) == nil && has(name) {
+			t.Settings = append(t.Settings, state.Tuned{Rule: f.Rule, Name: name, Value: value})
+			t.Sets = append(t.Sets, name+" = "+value)
 		}
 	}
 	if len(t.Settings) == 0 {
@@ -299,8 +332,13 @@ func printTuned(out io.Writer, all []api.Tuning) {
 		}
 		if !tunable.Same(tunable.Target(t.Name), t.Wanted, t.Holds) {
 			missing := "not in this kernel"
-			if t.Unit {
+			switch {
+			case t.Unit:
 				missing = "not in the drop-in of the service"
+			case strings.HasPrefix(t.Name, mounted.Prefix):
+				missing = "not in " + mounted.Fstab
+			case strings.HasPrefix(t.Name, bootline.Prefix):
+				missing = "not in " + bootline.File
 			}
 			render.Printf(out, "  DIFFERS  it is %s\n", cmp.Or(t.Holds, missing))
 		}
@@ -311,8 +349,15 @@ func printTuned(out io.Writer, all []api.Tuning) {
 		if t.UntilBoot {
 			render.Printf(out, "  at boot  nothing sets it: the disk has no serial number or WWID; the agent does\n")
 		}
+		if t.Waits {
+			render.Printf(out, "  waits    for a reboot\n")
+		}
 		if t.Running != "" {
-			render.Printf(out, "  DIFFERS  the running process has %s\n", t.Running)
+			what := "the running process has"
+			if strings.HasPrefix(t.Name, mounted.Prefix) {
+				what = "it is mounted with"
+			}
+			render.Printf(out, "  DIFFERS  %s %s\n", what, t.Running)
 		}
 		if t.Overruled != "" {
 			when := "at boot "

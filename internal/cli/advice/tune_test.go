@@ -14,6 +14,9 @@ import (
 	"bulkhead/internal/state"
 )
 
+// anything is a host that has all that settings are kept in.
+func anything(string) bool { return true }
+
 // What tune sets of a finding is a setting of the kernel with a value; all else is left to the DBA, and said.
 func TestTuningOf(t *testing.T) {
 	for _, tt := range []struct{ class, key, value, sets, byHand string }{
@@ -23,11 +26,12 @@ func TestTuningOf(t *testing.T) {
 		{"sysctl", "vm.overcommit_ratio", "", "", "sysctl vm.overcommit_ratio"},
 		{"queue", "scheduler", "none", "", "queue/scheduler of the disk = none"},
 		{"queue", "scheduler", "none for NVMe", "", "queue/scheduler of the disk = none for NVMe"},
-		{"cmdline", "psi", "psi=1", "", "add psi=1 to the kernel command line"},
+		{"cmdline", "psi", "psi=1", "kernel psi = 1", ""},
+		{"cmdline", "elevator", "", "", "take elevator= off the kernel command line"},
 		{"advice", "swap", "", "", "no setting, but a decision of yours"},
 	} {
 		got := tuningOf(advise.Finding{Rule: "X-1",
-			Change: advise.Change{Class: tt.class, Key: tt.key, Value: tt.value}})
+			Change: advise.Change{Class: tt.class, Key: tt.key, Value: tt.value}}, anything)
 		if sets := strings.Join(got.Sets, "; "); sets != tt.sets || got.ByHand != tt.byHand ||
 			len(got.Settings) != len(got.Sets) {
 			t.Errorf("%s %s: sets %q, by hand %q; want %q, %q", tt.class, tt.key, sets, got.ByHand, tt.sets, tt.byHand)
@@ -46,9 +50,30 @@ func TestTuningOf(t *testing.T) {
 // The queue of a disk that a finding names is set.
 func TestTuningOfADisk(t *testing.T) {
 	got := tuningOf(advise.Finding{Rule: "IO-01",
-		Change: advise.Change{Class: "queue", Key: "scheduler", Value: "none", Disk: "cciss/c0d0"}})
+		Change: advise.Change{Class: "queue", Key: "scheduler", Value: "none", Disk: "cciss/c0d0"}}, anything)
 	if sets := strings.Join(got.Sets, "; "); sets != "disk cciss!c0d0/scheduler = none" || got.ByHand != "" {
 		t.Errorf("sets %q, by hand %q", sets, got.ByHand)
+	}
+}
+
+// Options of the mounts that a finding names are set; what no remount changes is left to the DBA.
+func TestTuningOfAMount(t *testing.T) {
+	for value, sets := range map[string]string{"nodiscard": "mount /a/discard = off; mount /discard = off",
+		"data=ordered": "", "hard": "", "": ""} {
+		got := tuningOf(advise.Finding{Rule: "FS-01", On: []string{"/a", "/"},
+			Change: advise.Change{Class: "mount", Key: value, Value: value}}, anything)
+		if text := strings.Join(got.Sets, "; "); text != sets || (got.ByHand == "") != (sets != "") {
+			t.Errorf("%s: sets %q, by hand %q; want %q", value, text, got.ByHand, sets)
+		}
+	}
+}
+
+// A mount without a line in fstab is left to the DBA.
+func TestTuningOfAMountWithoutALine(t *testing.T) {
+	got := tuningOf(advise.Finding{Rule: "FS-01", On: []string{"/a"}, Change: advise.Change{Class: "mount",
+		Key: "noatime", Value: "noatime"}}, func(name string) bool { return name != "mount /a/atime" })
+	if len(got.Sets) > 0 || got.ByHand == "" {
+		t.Errorf("sets %q, by hand %q", got.Sets, got.ByHand)
 	}
 }
 
@@ -60,7 +85,7 @@ func TestTuningOfAService(t *testing.T) {
 		{"mysqld@a.service", "MemoryMax", ""},
 	} {
 		got := tuningOf(advise.Finding{Rule: "LIM-01", On: []string{"mysqlA"},
-			Change: advise.Change{Class: "unit", Key: tt.key, Value: "65535", Unit: tt.unit}})
+			Change: advise.Change{Class: "unit", Key: tt.key, Value: "65535", Unit: tt.unit}}, anything)
 		if sets := strings.Join(got.Sets, "; "); sets != tt.sets || (got.ByHand == "") != (tt.sets != "") {
 			t.Errorf("%s %s: sets %q, by hand %q; want %q", tt.unit, tt.key, sets, got.ByHand, tt.sets)
 		}
@@ -82,6 +107,8 @@ func TestPrintTuned(t *testing.T) {
 		{Name: "vm.x", Wanted: "1", From: "host.tune, p.yaml:3", Overruled: "line 2 of /etc/sysctl.d/99-a.conf sets 9"},
 		{Name: "unit db.service/LimitNOFILE", Wanted: "9", From: "host.tune", Unit: true, Running: "1:2",
 			Overruled: "line 2 of /x/99-a.conf sets 5"},
+		{Name: "mount /a/atime", Wanted: "noatime", From: "host.tune", Running: "relatime"},
+		{Name: "kernel psi", Wanted: "1", Holds: "1", From: "host.tune", Waits: true},
 	})
 	want := `vm.swappiness = 1
   by       tune apply MEM-01
@@ -95,6 +122,13 @@ unit db.service/LimitNOFILE = 9
   by       host.tune
   DIFFERS  the running process has 1:2
   at start line 2 of /x/99-a.conf sets 5, after bulkhead's file: take that line out
+mount /a/atime = noatime
+  DIFFERS  it is not in /etc/fstab
+  by       host.tune
+  DIFFERS  it is mounted with relatime
+kernel psi = 1
+  by       host.tune
+  waits    for a reboot
 `
 	if out.String() != want {
 		t.Errorf("it says\n%s", out.String())

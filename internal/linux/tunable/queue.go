@@ -108,9 +108,8 @@ func isDevice(text string) bool {
 	return diskPath.MatchString(text) && path.Clean(text) == text && strings.HasPrefix(text, "/dev/")
 }
 
-// queueTarget is the target of a setting of a disk by its name.
-func queueTarget(name string) change.Target {
-	addr := strings.TrimPrefix(name, diskPrefix)
+// queueTarget is the target of a setting of a disk by its name without "disk ".
+func queueTarget(addr string) change.Target {
 	if diskID.MatchString(addr) {
 		return change.Target{Kind: KindQueue, Addr: addr}
 	}

@@ -17,6 +17,7 @@ import (
 
 	"bulkhead/internal/change"
 	"bulkhead/internal/linux/sysroot"
+	"bulkhead/internal/linux/tunable/outside"
 	"bulkhead/internal/linux/tunable/service"
 )
 
@@ -38,6 +39,11 @@ type Host struct {
 	// Systemd and SetLimit are those of service.Host.
 	Systemd  service.Systemd
 	SetLimit func(pid, resource int, soft, hard uint64) error
+	// Outside writes what the agent's sandbox forbids; nil is nobody.
+	Outside outside.Caller
+	// Remount and UpdateLoader are those of mounted.Host and bootline.Host.
+	Remount      func(point string, flags uintptr, data string) error
+	UpdateLoader func(ctx context.Context) error
 }
 
 // Settings is the actuator of KindSysctl and of KindAttribute.

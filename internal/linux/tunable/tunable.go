@@ -1,22 +1,54 @@
 // Package tunable has the actuators of settings of the running kernel, and of the files that give the host the same
 // settings when it boots: sysctls below /proc/sys (sysctl(8), sysctl.d(5)) and attributes below /sys (tmpfiles.d(5)).
-// Its settings of services are those of package service.
+// Its settings of services are those of package service, options of mounts those of package mounted, and arguments of
+// the kernel's command line those of package bootline.
 //
 // What is written outlives a boot, as the files set it again: changes of these kinds are undone in later boots, too.
 package tunable
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"strings"
 
 	"bulkhead/internal/change"
+	"bulkhead/internal/linux/sysroot"
+	"bulkhead/internal/linux/tunable/bootline"
+	"bulkhead/internal/linux/tunable/mounted"
+	"bulkhead/internal/linux/tunable/outside"
 	"bulkhead/internal/linux/tunable/service"
 )
 
 // Lasting are the kinds of this package whose values outlive a boot.
 var Lasting = []change.Kind{KindSysctl, KindAttribute, KindQueue, KindBootFile, service.KindSetting,
-	service.KindLimit}
+	service.KindLimit, mounted.KindListed, mounted.KindMounted, bootline.KindArgument}
+
+// own are settings that are no files of the kernel's below /proc/sys or /sys, by how their names begin.
+var own = []struct {
+	prefix string
+	check  func(addr, value string) error
+	target func(addr string) change.Target
+}{
+	{diskPrefix, checkQueue, queueTarget},
+	{service.Prefix, service.Check, service.Target},
+	{mounted.Prefix, mounted.Check, mounted.Target},
+	{bootline.Prefix, bootline.Check, bootline.Target},
+}
+
+// Grouped says whether a name is of a thing that has several settings, "disk vda" or "kernel", and how their names
+// begin.
+func Grouped(name string) (lead string, groups bool) {
+	if name+" " == bootline.Prefix {
+		return bootline.Prefix, true
+	}
+	for _, o := range own {
+		if strings.HasPrefix(name, o.prefix) && o.prefix != bootline.Prefix {
+			return name + "/", true
+		}
+	}
+	return "", false
+}
 
 // Sysctl is the target of a sysctl.
 func Sysctl(name string) change.Target { return change.Target{Kind: KindSysctl, Addr: name} }
@@ -34,17 +66,128 @@ func (h Host) Actuators() change.Actuators {
 		KindAttribute: Settings{Host: h, path: attributePath},
 		KindBootFile:  BootFiles{Host: h},
 	})
+	maps.Copy(all, h.ofBoot())
 	return all
 }
 
-// Check says what is wrong with a setting: its name is that of a sysctl, a path below /sys, "disk DISK/FILE" or
-// "unit SERVICE/SETTING", and its value is one line of printable ASCII. nil is nothing.
-func Check(name, value string) error {
-	if addr, is := strings.CutPrefix(name, service.Prefix); is {
-		return service.Check(addr, value)
+// ofBoot are the actuators whose values are written outside of the agent's sandbox.
+func (h Host) ofBoot() change.Actuators {
+	here := h.here()
+	written := func(kind change.Kind) outside.Actuator {
+		return outside.Actuator{Actuator: here[kind], Kind: kind, Caller: h.Outside}
 	}
-	if disk, is := strings.CutPrefix(name, diskPrefix); is {
-		return checkQueue(disk, value)
+	all := change.Actuators{
+		mounted.KindListed:  written(mounted.KindListed),
+		mounted.KindMounted: written(mounted.KindMounted),
+		bootline.KindArgument: outside.Loaded{Actuator: written(bootline.KindArgument),
+			Reader: &bootLoader{h.bootline(), h.Outside}},
+	}
+	if h.Systemd != nil && h.Root.Exists("/run/systemd/system") {
+		all[mounted.KindListed] = outside.Loaded{Actuator: written(mounted.KindListed), Reader: fstabReader{h.Systemd}}
+	}
+	return all
+}
+
+func (h Host) bootline() bootline.Host {
+	return bootline.Host{Root: h.Root, Dir: h.Dir, Update: h.UpdateLoader}
+}
+
+// here are those actuators as they write in this process.
+func (h Host) here() change.Actuators {
+	mounts := mounted.Host{Root: h.Root, Dir: h.Dir, Remount: h.Remount}
+	return change.Actuators{
+		mounted.KindListed: mounted.Listed{Host: mounts}, mounted.KindMounted: mounted.Mounted{Host: mounts},
+		bootline.KindArgument: bootline.Arguments{Host: h.bootline()},
+	}
+}
+
+// Has says whether the host has what a setting is kept in: a line of fstab for the mount, a boot loader whose tool is
+// known. Of other settings only a plan can tell.
+func (h Host) Has(ctx context.Context, name string) bool {
+	t := Target(name)
+	a, kept := h.here()[t.Kind]
+	if !kept {
+		return true
+	}
+	_, err := a.Read(ctx, t.Addr)
+	return err == nil
+}
+
+// WriteHere writes a value in this process, for one in a sandbox that asked for it.
+func (h Host) WriteHere(ctx context.Context, t change.Target, value string) error {
+	if t.Kind == bootline.KindLoader {
+		return h.bootline().Load(ctx)
+	}
+	a, err := h.here().Of(t)
+	if err != nil {
+		return err
+	}
+	return a.Write(ctx, t.Addr, value)
+}
+
+// bootLoader is the boot loader's own tool.
+type bootLoader struct {
+	bootline.Host
+	caller outside.Caller
+}
+
+// Reload makes what the boot loader reads.
+func (b *bootLoader) Reload(ctx context.Context, _ ...string) error {
+	if b.caller != nil {
+		written, err := b.caller.Write(ctx, change.Target{Kind: bootline.KindLoader}, "")
+		if written || err != nil {
+			return err
+		}
+	}
+	return b.Load(ctx)
+}
+
+// fstabReader is systemd, which makes units of the lines of fstab.
+type fstabReader struct{ service.Systemd }
+
+// Reload has systemd read them.
+func (f fstabReader) Reload(ctx context.Context, _ ...string) error { return f.Systemd.Reload(ctx) }
+
+// Running is what runs with a setting, for one that only a file holds: the limit of the process of a service, the
+// option of what is mounted.
+func Running(t change.Target) (running change.Target, has bool) {
+	if running, has = mounted.Running(t); has {
+		return running, has
+	}
+	return service.Running(t)
+}
+
+// Counts says in words from when on a change counts; "" is at once, or said of another target.
+func Counts(t change.Target) string {
+	if t.Kind == bootline.KindArgument {
+		return "it counts when the host boots next; bulkhead does not boot it"
+	}
+	return service.Counts(t)
+}
+
+// Waits says whether a setting counts only after the next boot.
+func Waits(root *sysroot.FS, t change.Target, value string) bool {
+	return bootline.Waits(root, t, value)
+}
+
+// Name is that of the setting that a target is of; its address where that is the name.
+func Name(t change.Target) string {
+	prefix := map[change.Kind]string{
+		KindQueue: diskPrefix, KindQueueByName: diskPrefix, service.KindSetting: service.Prefix,
+		service.KindLimit: service.Prefix, mounted.KindListed: mounted.Prefix, mounted.KindMounted: mounted.Prefix,
+		bootline.KindArgument: bootline.Prefix,
+	}[t.Kind]
+	return prefix + t.Addr
+}
+
+// Check says what is wrong with a setting: its name is that of a sysctl, a path below /sys, "disk DISK/FILE",
+// "unit SERVICE/SETTING", "mount PLACE/OPTION" or "kernel ARGUMENT", and its value is one line of printable ASCII. nil
+// is nothing.
+func Check(name, value string) error {
+	for _, o := range own {
+		if addr, is := strings.CutPrefix(name, o.prefix); is {
+			return o.check(addr, value)
+		}
 	}
 	find := sysctlPath
 	if strings.HasPrefix(name, "/") {
@@ -74,9 +217,9 @@ func Canonical(name string) string {
 	if path, short := ShortNames[name]; short {
 		return path
 	}
-	for _, prefix := range []string{diskPrefix, service.Prefix} {
-		if of, is := strings.CutPrefix(name, prefix); is {
-			return prefix + strings.TrimSpace(of)
+	for _, o := range own {
+		if of, is := strings.CutPrefix(name, o.prefix); is {
+			return o.prefix + mounted.Clean(strings.TrimSpace(of))
 		}
 	}
 	file, err := sysctlPath(name)
@@ -92,7 +235,7 @@ func Canonical(name string) string {
 // Same compares values of a target: those of settings by their words, as the kernel puts tabs between them.
 func Same(t change.Target, want, got string) bool {
 	switch t.Kind {
-	case KindBootFile, service.KindSetting:
+	case KindBootFile, service.KindSetting, mounted.KindListed, mounted.KindMounted, bootline.KindArgument:
 		return want == got
 	case service.KindLimit:
 		return service.Limits{}.Same(t.Addr, want, got)
@@ -104,11 +247,10 @@ func Same(t change.Target, want, got string) bool {
 
 // Target is that of a setting by its name.
 func Target(name string) change.Target {
-	if IsDisk(name) {
-		return queueTarget(name)
-	}
-	if addr, is := strings.CutPrefix(name, service.Prefix); is {
-		return service.Target(addr)
+	for _, o := range own {
+		if addr, is := strings.CutPrefix(name, o.prefix); is {
+			return o.target(addr)
+		}
 	}
 	if strings.HasPrefix(name, "/") {
 		return Attribute(name)

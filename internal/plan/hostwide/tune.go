@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"bulkhead/internal/change"
 	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/linux/tunable"
+	"bulkhead/internal/linux/tunable/bootline"
+	"bulkhead/internal/linux/tunable/mounted"
 	"bulkhead/internal/linux/tunable/service"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/layout"
@@ -105,7 +108,7 @@ func tuneWanted(in *plan.Input, weighed []plan.Wanted, out *plan.Plan) (wanted [
 		s := policy.Setting{Key: t.TuningKey(), Value: policy.TuningValue(t.Value), From: cmp.Or(t.From, "host.tune"),
 			Pos: t.Pos}
 		wanted = append(wanted, plan.Wanted{Target: target, Value: t.Value, Setting: s})
-		if running, has := service.Running(target); has {
+		if running, has := tunable.Running(target); has {
 			if _, runs := in.Observed.Held(running); runs {
 				ofRunning = append(ofRunning, plan.Wanted{Target: running, Value: t.Value, Setting: s})
 			}
@@ -125,6 +128,12 @@ func missing(in *plan.Input, t policy.Tuning) string {
 	switch {
 	case tunable.IsDisk(t.Name) && t.Disk == "":
 		return "there is no disk as in " + t.Name
+	case target.Kind == mounted.KindListed:
+		return fmt.Sprintf("%s: %s cannot be read, or has no line for %s: write the option where it is mounted from",
+			t.Name, mounted.Fstab, mounted.Point(target))
+	case target.Kind == bootline.KindArgument:
+		return fmt.Sprintf("%s: the boot loader here is none that tune knows (update-grub with %s): add %s=%s to the "+
+			"kernel command line yourself", t.Name, filepath.Dir(bootline.File), target.Addr, t.Value)
 	case target.Kind == service.KindSetting && !in.Facts.Systemd:
 		return t.Name + ": no systemd runs here: write it into the init script of the service, or for logins into " +
 			"/etc/security/limits.conf"
@@ -145,13 +154,13 @@ func GiveTuningBack(in *plan.Input, out *plan.Plan, wanted []plan.Wanted, why st
 			continue
 		}
 		out.Steps = append(out.Steps, plan.Step{Change: change.Of(target, now, before[target]), Reason: why})
-		counts(target, policy.Key("host.tune."+service.Prefix+target.Addr), out)
+		counts(target, policy.Key("host.tune."+tunable.Name(target)), out)
 	}
 }
 
 // counts notes from when on a change of a service counts.
 func counts(t change.Target, key policy.Key, out *plan.Plan) {
-	if text := service.Counts(t); text != "" {
+	if text := tunable.Counts(t); text != "" {
 		out.Notes = append(out.Notes, plan.Note{Key: key, Text: text})
 	}
 }
@@ -172,7 +181,7 @@ func byName(a, b policy.Tuning) int {
 // byAddr puts what lies in /etc before others.
 func byAddr(a, b change.Target) int {
 	boot := func(t change.Target) int {
-		if t.Kind == tunable.KindBootFile || t.Kind == service.KindSetting {
+		if slices.Contains([]change.Kind{tunable.KindBootFile, service.KindSetting, mounted.KindListed}, t.Kind) {
 			return 0
 		}
 		return 1

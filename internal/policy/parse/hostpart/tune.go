@@ -3,10 +3,8 @@ package hostpart
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"bulkhead/internal/linux/tunable"
-	"bulkhead/internal/linux/tunable/service"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/yamlform"
 )
@@ -17,7 +15,8 @@ func tuneField() yamlform.FormKey[policy.HostPart] {
 		Name: "tune",
 		Doc: "Settings of the kernel for the whole host: sysctls by name, paths below /sys, thp and thp_defrag, and " +
 			"`disk NAME: {scheduler: none}` for the queue of a disk, by its name or a path below /dev, and " +
-			"`unit NAME.service: {LimitNOFILE: 65535}` for a service. They are in force at once and after each " +
+			"`unit NAME.service: {LimitNOFILE: 65535}` for a service, `mount /data: {atime: noatime}` for an option " +
+			"of a mount, `kernel: {psi: 1}` for the kernel command line. They are in force at once and after each " +
 			"boot; what is taken out has its old value again.",
 		Schema: policy.JSONSchema{
 			"type": "object", "examples": []any{map[string]any{"vm.swappiness": 1, "thp": "madvise",
@@ -50,15 +49,17 @@ func tuneField() yamlform.FormKey[policy.HostPart] {
 	}
 }
 
-// settingsOf are the entries, each setting of a disk or a unit as one of its own: "disk vda/scheduler".
+// settingsOf are the entries, each setting of a disk, a unit, a mount or the kernel's command line as one of its own:
+// "disk vda/scheduler".
 func settingsOf(v yamlform.Item) (all []yamlform.Entry) {
 	for _, e := range v.Entries("host.tune.") {
-		if !tunable.IsDisk(e.Name) && !strings.HasPrefix(e.Name, service.Prefix) {
+		lead, groups := tunable.Grouped(e.Name)
+		if !groups {
 			all = append(all, e)
 			continue
 		}
-		for _, of := range e.Item.Entries("host.tune." + e.Name + "/") {
-			of.Name = e.Name + "/" + of.Name
+		for _, of := range e.Item.Entries("host.tune." + lead) {
+			of.Name = lead + of.Name
 			all = append(all, of)
 		}
 	}

@@ -1,0 +1,92 @@
+package transaction
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"bulkhead/internal/change"
+	"bulkhead/internal/host"
+	"bulkhead/internal/linux/tunable/outside"
+	"bulkhead/internal/systemd"
+	"bulkhead/internal/systemd/unitfiles"
+)
+
+// OutsideVerb is the verb with which this program writes a value for the agent, outside of its sandbox: WriteOutside.
+const OutsideVerb = "outside"
+
+// outsideUnit is the service in which it runs. There is one at a time, under the lock of the state directory.
+const outsideUnit = "bulkhead-outside.service"
+
+// order is what it is told.
+type order struct {
+	change.Target
+	Value string `json:"value"`
+}
+
+// sandbox has values written by a service of its own, which systemd starts outside of the agent's sandbox.
+type sandbox struct {
+	c     *Controller
+	facts *host.Facts
+}
+
+// Write has a value written, and waits for it. In no sandbox of systemd's it does nothing.
+func (s sandbox) Write(ctx context.Context, t change.Target, value string) (bool, error) {
+	if !s.c.IsHere() || !s.facts.Systemd || !outside.Sandboxed(s.c.Host.Root) {
+		return false, nil
+	}
+	m, err := s.c.Manager(ctx, s.facts)
+	if err == nil && m == nil {
+		err = unitfiles.ErrMute
+	}
+	if err != nil {
+		return false, err
+	}
+	text, err := json.Marshal(order{t, value})
+	if err != nil {
+		return false, err
+	}
+	err = m.StartTransient(ctx, systemd.Transient{
+		Name: outsideUnit, Description: "bulkhead, which writes what its agent's sandbox forbids",
+		// systemd reads no "$" and no "%" in what it is told so.
+		Exec: []string{strings.TrimSuffix(s.c.exe, " (deleted)"), OutsideVerb,
+			base64.RawURLEncoding.EncodeToString(text)},
+		Properties: []systemd.Property{{Name: "Type", Value: "oneshot"}},
+	})
+	if err != nil { // a failed one would keep the name
+		err = errors.Join(fmt.Errorf("write %s; `journalctl -u bulkhead-outside` says why: %w", t, err),
+			m.ResetFailed(ctx, outsideUnit))
+	}
+	return true, err
+}
+
+// Settle stops who still writes for an agent that is gone.
+func (s sandbox) Settle(ctx context.Context) error {
+	if !s.c.IsHere() || !s.facts.Systemd {
+		return nil
+	}
+	m, err := s.c.Manager(ctx, s.facts)
+	if err != nil || m == nil {
+		return err
+	}
+	if err := m.Stop(ctx, outsideUnit); !errors.Is(err, systemd.ErrNoUnit) {
+		return err
+	}
+	return nil
+}
+
+// WriteOutside does what an agent in a sandbox asked for. Whoever asked has the lock.
+func (c *Controller) WriteOutside(ctx context.Context, text string) error {
+	var o order
+	data, err := base64.RawURLEncoding.DecodeString(text)
+	if err == nil {
+		err = json.Unmarshal(data, &o)
+	}
+	if err != nil {
+		return fmt.Errorf("read what is to be written: %w", err)
+	}
+	return c.tunable().WriteHere(ctx, o.Target, o.Value)
+}
