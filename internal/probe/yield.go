@@ -81,7 +81,8 @@ func (y *Yield) run(ctx context.Context) (a Answer, err error) {
 
 // idlePolicy lets this thread run only when nobody else wants to.
 func idlePolicy() error {
-	if err := unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE}, 0); err != nil {
+	attr := &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE}
+	if err := unix.SchedSetAttr(0, attr, 0); err != nil {
 		return fmt.Errorf("take the policy SCHED_IDLE: %w", err)
 	}
 	return nil

@@ -115,8 +115,8 @@ func near(t *testing.T, what string, got, want float64) {
 	}
 }
 
-// What is counted of three loads is within 2 % of what the kernel sums up for them (getrusage(2)), of one that goes on and
-// of one that begins and ends meanwhile; the CPUs together have done as often as /proc/stat says.
+// What is counted of three loads is within 2 % of what the kernel sums up for them (getrusage(2)), of one that goes on
+// and of one that begins and ends meanwhile; the CPUs together have done as often as /proc/stat says.
 func TestCountsAreTheKernels(t *testing.T) {
 	h := host.New("/")
 	facts, err := h.Facts()
@@ -160,8 +160,8 @@ func TestCountsAreTheKernels(t *testing.T) {
 				t.Fatalf("it is missing: %d, %d in %+v", at, gone, r.Procs)
 			}
 			near(t, "one that lives", float64(r.Procs[at].Count.All()), float64(after.Since(before).All()))
-			near(t, "its involuntary share", 1e3*float64(r.Procs[at].Count.Involuntary)/float64(r.Procs[at].Count.All())+1e3,
-				1e3*float64(after.Since(before).Involuntary)/float64(after.Since(before).All())+1e3)
+			share := func(c ctxswitch.Count) float64 { return 1000 + 1000*float64(c.Involuntary)/float64(c.All()) }
+			near(t, "its involuntary share", share(r.Procs[at].Count), share(after.Since(before)))
 			near(t, "one that ended", float64(r.Procs[gone].Count.All()), float64(ended.All()))
 			sum := 0.0
 			for _, c := range r.CPUs {
@@ -280,7 +280,8 @@ func TestSweepAgainstSysbench(t *testing.T) {
 		t.Fatal(err)
 	}
 	kept, err := Kept(dir, MachineOf(h, facts))
-	if err != nil || kept.Rate != m.Rate || kept.Stale != "" || !strings.Contains(kept.Machine.Mitigations, "spectre_v2") {
+	if err != nil || kept.Rate != m.Rate || kept.Stale != "" ||
+		!strings.Contains(kept.Machine.Mitigations, "spectre_v2") {
 		t.Errorf("kept: %+v, %v", kept, err)
 	}
 }

@@ -74,8 +74,8 @@ const SweepSteps = 7
 // leastShare is how much of the CPUs' time the threads of a step must have had for its rate to count.
 const leastShare = 0.02
 
-// Sweep measures the maximum: threads that do nothing but give their CPU to each other, from one to 64 for each CPU. They
-// run in a process of their own, bulkhead with args (probe.Start), with the policy SCHED_IDLE. What is measured is
+// Sweep measures the maximum: threads that do nothing but give their CPU to each other, from one to 64 for each CPU.
+// They run in a process of their own, bulkhead with args (probe.Start), with the policy SCHED_IDLE. What is measured is
 // switches in the CPU time that they got, so other load does not count. A number of threads for which the load does not
 // end in time, beside busy processes, is left out.
 func Sweep(ctx context.Context, h *host.Host, facts *host.Facts, args []string, step time.Duration) (*Maximum, error) {
@@ -130,7 +130,8 @@ func (m *Maximum) Keep(dir string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := atomicfile.Write(atomicfile.OS{}, filepath.Join(dir, maximumFile), append(text, '\n'), 0o600); err != nil {
+	name := filepath.Join(dir, maximumFile)
+	if _, err := atomicfile.Write(atomicfile.OS{}, name, append(text, '\n'), 0o600); err != nil {
 		return fmt.Errorf("keep the maximum of context switches: %w", err)
 	}
 	return nil

@@ -2,7 +2,6 @@ package switches
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 
 	"bulkhead/internal/host"
@@ -123,13 +122,4 @@ func (m *merger) fill(r *Report, facts *host.Facts) {
 			return cmp.Or(cmp.Compare(b.Count.All(), a.Count.All()), cmp.Compare(a.Name, b.Name), a.PID-b.PID)
 		})
 	}
-}
-
-// Instances names the databases of a report.
-func (r *Report) Instances() []string {
-	names := map[string]bool{}
-	for _, s := range r.Servers {
-		names[s.Name] = true
-	}
-	return slices.Sorted(maps.Keys(names))
 }

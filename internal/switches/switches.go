@@ -8,105 +8,20 @@ package switches
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"bulkhead/internal/dbstat"
-	"bulkhead/internal/engine"
-	"bulkhead/internal/engine/recognise"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/ctxswitch"
-	"bulkhead/internal/linux/procfs"
 )
-
-// Use is what one of several did meanwhile.
-type Use struct {
-	Name  string          `json:"name"`
-	PID   int             `json:"pid,omitempty"` // of a process, and of the main one of an instance
-	Count ctxswitch.Count `json:"switches"`
-	Rate  float64         `json:"per_second"`
-
-	Group    string `json:"group,omitempty"`    // of a process: its directory of the CPU controller
-	Instance string `json:"instance,omitempty"` // of a process
-}
-
-// Queries is what an instance did meanwhile by its own count.
-type Queries struct {
-	Instance string  `json:"instance"`
-	Counter  string  `json:"counter"` // "Questions", "transactions"
-	Done     int64   `json:"done"`
-	PerQuery float64 `json:"switches_per_query"` // 0 when there was none
-	Trouble  string  `json:"trouble,omitempty"`  // why it is not known
-}
-
-// CPU is one CPU.
-type CPU struct {
-	ID   int     `json:"cpu"`
-	Rate float64 `json:"per_second"`
-}
-
-// Report is a measurement.
-type Report struct {
-	Span   time.Duration `json:"span_ns"`
-	Total  uint64        `json:"switches"` // of the machine, its idle threads included
-	PerCPU float64       `json:"per_second_and_cpu"`
-	CPUs   []CPU         `json:"cpus,omitempty"` // none where the kernel does not tell
-	// ThreadSpan is the time between two looks at all threads, which is that of all below.
-	ThreadSpan time.Duration `json:"threads_span_ns"`
-	Seen       uint64        `json:"of_threads"` // without the machine's idle threads
-	Groups     []Use         `json:"groups"`
-	Servers    []Use         `json:"instances"`
-	Procs      []Use         `json:"processes"` // those that ended, and were not seen before, count for one without PID
-	Queries    []Queries     `json:"queries"`
-	// Notes say what is not counted.
-	Notes []string `json:"notes"`
-}
-
-// look is the state of the host's threads at a moment.
-type look struct {
-	at      time.Time // its middle
-	procs   map[int]procfs.Process
-	threads map[int]map[int]ctxswitch.Count // by process and thread
-	owner   map[int]int                     // by thread
-	inst    map[int]string                  // by process
-	servers []engine.Instance
-}
-
-func lookAt(h *host.Host) (*look, error) {
-	procs, err := h.Proc.Processes(procfs.Options{})
-	if err != nil && !errors.Is(err, procfs.ErrHidden) {
-		return nil, err
-	}
-	began := time.Now()
-	l := &look{procs: map[int]procfs.Process{}, threads: map[int]map[int]ctxswitch.Count{}, owner: map[int]int{},
-		inst: map[int]string{}}
-	for _, p := range procs {
-		threads, err := ctxswitch.Threads(h.Root, p.ID.PID)
-		if err != nil {
-			return nil, err
-		}
-		l.procs[p.ID.PID], l.threads[p.ID.PID] = p, threads
-		for tid := range threads {
-			l.owner[tid] = p.ID.PID
-		}
-	}
-	l.at = began.Add(time.Since(began) / 2)
-	l.servers = slices.DeleteFunc(recognise.Instances(procs, recognise.SourceOf(h)), engine.Instance.Sentinel)
-	for _, i := range l.servers {
-		for _, m := range i.Members {
-			l.inst[m.ID.PID] = i.Name()
-		}
-	}
-	return l, nil
-}
 
 // Measure counts for a time. Sources ask instances, by name, for their work; they are not closed. Without the right to
 // hear of threads that end, or to count by CPU, a note says so.
-func Measure(ctx context.Context, h *host.Host, facts *host.Facts, span time.Duration, sources map[string]*dbstat.Source,
-) (*Report, error) {
+func Measure(ctx context.Context, h *host.Host, facts *host.Facts, span time.Duration,
+	sources map[string]*dbstat.Source) (*Report, error) {
 	return measure(ctx, h, facts, sources, func(hear func() error) error {
 		end := time.NewTimer(span)
 		defer end.Stop()
@@ -205,9 +120,6 @@ func now(h *host.Host, cpus *ctxswitch.CPUs) (at time.Time, total uint64, each m
 	total, err = ctxswitch.Total(h.Root)
 	return time.Now(), total, each, err
 }
-
-// rate is of threads.
-func (r *Report) rate(n uint64) float64 { return float64(n) / r.ThreadSpan.Seconds() }
 
 // answer is what an instance said of its work.
 type answer struct {

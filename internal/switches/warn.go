@@ -31,8 +31,8 @@ func (r *Report) Warnings(max *Maximum) (all []string) {
 		all = append(all, fmt.Sprintf("%s %.0f times a second: more than %d, the usual bound", who, busy.Rate, PerCPU))
 	}
 	if max != nil && max.Stale == "" && busy.Rate > ShareOfMaximum*max.Rate {
-		all = append(all, fmt.Sprintf("%s %.0f times a second: %.0f %% of the measured maximum of %.0f, more than %.0f %%",
-			who, busy.Rate, 100*busy.Rate/max.Rate, max.Rate, 100*ShareOfMaximum))
+		all = append(all, fmt.Sprintf("%s %.0f times a second: %.0f %% of the measured maximum of %.0f, more than "+
+			"%.0f %%", who, busy.Rate, 100*busy.Rate/max.Rate, max.Rate, 100*ShareOfMaximum))
 	}
 	if max != nil && max.Stale != "" {
 		all = append(all, fmt.Sprintf("the maximum of %s is stale: %s changed since; `bulkhead switches "+

@@ -48,8 +48,8 @@ func printHost(out io.Writer, v *view) {
 	case v.Maximum == nil:
 		render.Println(out, "the maximum of these CPUs is not known: `bulkhead switches --measure-maximum` measures it")
 	case v.Maximum.Stale == "":
-		render.Printf(out, "%.1f %% of the maximum, %s, measured %s\n", 100*r.PerCPU/v.Maximum.Rate, rate(v.Maximum.Rate),
-			v.Maximum.When.Format("2006-01-02"))
+		render.Printf(out, "%.1f %% of the maximum, %s, measured %s\n", 100*r.PerCPU/v.Maximum.Rate,
+			rate(v.Maximum.Rate), v.Maximum.When.Format("2006-01-02"))
 	}
 	render.Println(out)
 	if len(r.CPUs) > 0 {
@@ -137,7 +137,7 @@ func printMaximum(out io.Writer, m *switches.Maximum) {
 		rows = append(rows, []string{strconv.Itoa(s.Threads), of, fmt.Sprintf("%.0f %%", 100*s.Share)})
 	}
 	render.Table(out, rows)
-	render.Printf(out, "maximum: %s switches a second for each CPU, at %d threads; `bulkhead switches` warns above %s\n",
-		rate(m.Rate), m.Threads, rate(switches.ShareOfMaximum*m.Rate))
+	render.Printf(out, "maximum: %s switches a second for each CPU, at %d threads; `bulkhead switches` warns "+
+		"above %s\n", rate(m.Rate), m.Threads, rate(switches.ShareOfMaximum*m.Rate))
 	render.Printf(out, "kept for: Linux %s, %s, %d CPUs\n", m.Machine.Kernel, m.Machine.CPU, m.Machine.CPUs)
 }

@@ -38,8 +38,8 @@ func Command(out io.Writer, look func() (*transaction.Controller, error), print 
 	c := &cobra.Command{
 		Use:   "switches [INSTANCE]",
 		Short: "context switches: of CPUs, groups, databases, processes, for each query",
-		Long: `switches counts for a time how often the CPUs switch between threads: in all, on each CPU, and voluntary and
-involuntary ones by control group, database and process, with threads that end meanwhile. With INSTANCE it shows the
+		Long: `switches counts for a time how often the CPUs switch between threads: in all, on each CPU, and voluntary
+and involuntary ones by control group, database and process, with threads that end meanwhile. With INSTANCE it shows the
 processes of one, and with --dsn how many switches each query took, by the server's own count. For it the status of each
 thread of the host is read twice. Nothing is changed.
 
@@ -137,7 +137,8 @@ func count(ctx context.Context, c *transaction.Controller, span time.Duration, l
 func measureMaximum(ctx context.Context, c *transaction.Controller, out io.Writer,
 	print func(v any, text func()) error) error {
 	if c.Store == nil {
-		return &api.Error{Code: api.CodeFailed, Err: errors.New("the maximum is kept in the state directory, which is root's"),
+		return &api.Error{Code: api.CodeFailed,
+			Err:  errors.New("the maximum is kept in the state directory, which is root's"),
 			Hint: "run it with sudo"}
 	}
 	facts, err := c.Host.Facts()

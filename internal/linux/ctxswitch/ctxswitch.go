@@ -3,7 +3,8 @@
 //
 //	Total    ctxt of /proc/stat (proc_stat(5)): each switch of each CPU, those to and from its idle thread included
 //	CPUs     the kernel's software event context-switches of each CPU (perf_event_open(2)): the same, by CPU
-//	Threads  voluntary_ctxt_switches and nonvoluntary_ctxt_switches of /proc/PID/task/TID/status: those away from a thread
+//	Threads  voluntary_ctxt_switches and nonvoluntary_ctxt_switches of
+//	         /proc/PID/task/TID/status: those away from a thread
 //	Exits    nvcsw and nivcsw of each thread when it ends (taskstats, Documentation/accounting/taskstats.rst)
 //
 // The status of a process, as that of its main thread, has the switches of this thread alone, and no file has those of
