@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"bulkhead/internal/engine"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/ctxswitch"
 )
@@ -52,6 +53,12 @@ type place struct {
 	known                 bool
 }
 
+// key is what counts together: a process, or those of a name that began and ended at one place.
+type key struct {
+	pid   int // 0 for these
+	place place
+}
+
 func (m *merger) placeOf(pid int, hierarchy string) place {
 	for _, l := range []*look{m.second, m.first} {
 		if p, seen := l.procs[pid]; seen {
@@ -66,10 +73,6 @@ func (m *merger) fill(r *Report, facts *host.Facts) {
 	hierarchy := ""
 	if at, counts := facts.HierarchyOf("cpu"); counts {
 		hierarchy = at.ID
-	}
-	type key struct {
-		pid   int
-		place place
 	}
 	procs := map[key]ctxswitch.Count{}
 	for pid, threads := range m.second.threads {
@@ -96,6 +99,11 @@ func (m *merger) fill(r *Report, facts *host.Facts) {
 		}
 		procs[k] = procs[k].Add(e.Count.Since(e.since))
 	}
+	r.sum(procs, m.second.servers)
+}
+
+// sum fills in processes, groups and instances.
+func (r *Report) sum(procs map[key]ctxswitch.Count, instances []engine.Instance) {
 	groups, servers := map[string]ctxswitch.Count{}, map[string]ctxswitch.Count{}
 	for k, c := range procs {
 		r.Seen += c.All()
@@ -113,7 +121,7 @@ func (m *merger) fill(r *Report, facts *host.Facts) {
 			r.Groups = append(r.Groups, Use{Name: cmp.Or(name, "-"), Count: c, Rate: r.rate(c.All())})
 		}
 	}
-	for _, i := range m.second.servers {
+	for _, i := range instances {
 		c := servers[i.Name()]
 		r.Servers = append(r.Servers, Use{Name: i.Name(), PID: i.Main.PID, Count: c, Rate: r.rate(c.All())})
 	}
