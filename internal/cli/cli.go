@@ -29,6 +29,7 @@ import (
 	"bulkhead/internal/cli/memory"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/screen"
+	"bulkhead/internal/cli/switches"
 	"bulkhead/internal/cli/unit"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/plan"
@@ -187,8 +188,8 @@ Start here:
 	flags.Var((*usage.PathFlag)(&s.socket), "socket", "the agent's `socket`")
 	flags.BoolVar(&s.json, "json", false, "print JSON")
 	addGroup(root, groupLook, "Look:", discoverCmd(s), advice.Command(s.out, s.look, s.print), checkCmd(s), planCmd(s),
-		statusCmd(s), memory.Command(s.out, s.look, s.print), explainCmd(s), verifyCmd(s), notesCmd(s), historyCmd(s),
-		scheduleCmd(s))
+		statusCmd(s), memory.Command(s.out, s.look, s.print), switches.Command(s.out, s.look, s.print), explainCmd(s),
+		verifyCmd(s), notesCmd(s), historyCmd(s), scheduleCmd(s))
 	addGroup(root, groupChange, "Change:", applyCmd(s), setCmd(s), unsetCmd(s), tuneCmd(s), runCmd(s), moveCmd(s),
 		freezeCmd(s), thawCmd(s), confirmCmd(s))
 	addGroup(root, groupBack, "Back:", rollbackCmd(s), releaseCmd(s))

@@ -33,6 +33,11 @@ func Parse(dsn string) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
+	return Of(l)
+}
+
+// Of is the source of a login. Nothing is asked yet.
+func Of(l *dblogin.Login) (*Source, error) {
 	switch l.Engine {
 	case dblogin.MySQL:
 		return mysqlSource(l)

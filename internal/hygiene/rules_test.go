@@ -180,7 +180,7 @@ func doors(s source) []string {
 		{"github.com/spf13", []string{"cli"}},
 		{"github.com/coreos/go-systemd", []string{"systemd"}},
 		{"github.com/godbus/dbus", []string{"systemd"}},
-		{"github.com/vishvananda", []string{"linux/tc"}},
+		{"github.com/vishvananda", []string{"linux/tc", "linux/ctxswitch"}},
 		{"github.com/adhocore/gronx", []string{"calendar"}},
 		{"github.com/go-sql-driver/mysql", []string{"dblogin", "dbstat", "bench"}},
 		{"github.com/jackc/pgx", []string{"dblogin", "dbstat", "bench"}},

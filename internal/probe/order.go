@@ -8,4 +8,5 @@ type Order struct {
 	Dirty   *Dirty   `json:"dirty,omitempty"`
 	Fork    *Fork    `json:"fork,omitempty"`
 	Traffic *Traffic `json:"traffic,omitempty"`
+	Yield   *Yield   `json:"yield,omitempty"`
 }

@@ -214,6 +214,8 @@ func (s *server) do(ctx context.Context, o Order) (Answer, error) {
 		return o.Fork.run()
 	case o.Traffic != nil:
 		return o.Traffic.run(ctx)
+	case o.Yield != nil:
+		return o.Yield.run(ctx)
 	}
 	return Answer{}, errors.New("an order of nothing")
 }

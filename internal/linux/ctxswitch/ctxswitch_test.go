@@ -1,0 +1,45 @@
+package ctxswitch
+
+import (
+	"encoding/binary"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestParseStatus(t *testing.T) {
+	c, ended, err := parseStatus("Name:\tmysqld\nState:\tS (sleeping)\nvoluntary_ctxt_switches:\t150\n" +
+		"nonvoluntary_ctxt_switches:\t545\n")
+	if err != nil || ended || c != (Count{150, 545}) {
+		t.Errorf("%+v, %v, %v", c, ended, err)
+	}
+	if _, ended, err := parseStatus("State:\tZ (zombie)\nvoluntary_ctxt_switches:\t1\n" +
+		"nonvoluntary_ctxt_switches:\t2\n"); err != nil || !ended {
+		t.Errorf("a zombie: %v, %v", ended, err)
+	}
+	if _, _, err := parseStatus("State:\tS (sleeping)\nvoluntary_ctxt_switches:\t1\n"); err == nil {
+		t.Error("one count is missing")
+	}
+}
+
+// A thread's end says of which process it was from version 12 on; a short one is passed over.
+func TestParseStats(t *testing.T) {
+	var s unix.Taskstats
+	b := make([]byte, unsafe.Sizeof(s))
+	binary.NativeEndian.PutUint32(b[unsafe.Offsetof(s.Ac_pid):], 101)
+	binary.NativeEndian.PutUint32(b[unsafe.Offsetof(s.Ac_tgid):], 100)
+	binary.NativeEndian.PutUint64(b[unsafe.Offsetof(s.Nvcsw):], 7)
+	binary.NativeEndian.PutUint64(b[unsafe.Offsetof(s.Nivcsw):], 3)
+	copy(b[unsafe.Offsetof(s.Ac_comm):], "mysqld\x00")
+	for version, pid := range map[uint16]int{8: 0, 12: 100, 17: 100} {
+		binary.NativeEndian.PutUint16(b, version)
+		want := Exit{TID: 101, PID: pid, Name: "mysqld", Count: Count{8, 3}}
+		if x, ok := parseStats(b); !ok || x != want {
+			t.Errorf("version %d: %+v, %v", version, x, ok)
+		}
+	}
+	if _, ok := parseStats(b[:100]); ok {
+		t.Error("a short one was taken")
+	}
+}
