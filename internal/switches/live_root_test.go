@@ -79,7 +79,7 @@ var loads = map[string]func(){
 	// Threads that end after a while.
 	"swends": func() {
 		for range 40 {
-			yields(5, 300)
+			yields(5, 2000) // the last switch of each is not in what the kernel sums up
 		}
 	},
 }

@@ -49,7 +49,8 @@ asked for. Later calls compare with it, and say when kernel, CPU or mitigations 
 		Example: `  bulkhead switches                   for 10 s, all
   bulkhead switches mysql3306 --for 1m --dsn mysql3306=@/root/mysql.dsn
                                       one database, with switches for each query
-  bulkhead switches --measure-maximum how often these CPUs can switch`,
+  bulkhead switches --measure-maximum
+                                      how often these CPUs can switch`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			return usage.NoArguments(cmd, args[min(1, len(args)):])
 		},
