@@ -36,7 +36,7 @@ func TestExamples(t *testing.T) {
 				t.Errorf("%s has no example", verb.CommandPath())
 			}
 			ours := 0
-			for line := range strings.Lines(verb.Example) {
+			for line := range strings.Lines(strings.ReplaceAll(verb.Example, "\\\n   ", "")) {
 				at, took := strings.CutPrefix(strings.TrimSpace(line), "bulkhead ")
 				if !took {
 					continue

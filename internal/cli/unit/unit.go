@@ -44,7 +44,8 @@ gives a drop-in that allows it, and no more; nothing when the packaged unit will
 takes the file away. It counts when systemd has read it and the agent was started anew. On a host without systemd
 nothing is forbidden, and nothing is written.`,
 		Example: `  bulkhead unit
-  bulkhead unit --write && systemctl daemon-reload && systemctl restart bulkhead
+  bulkhead unit --write
+  systemctl daemon-reload && systemctl restart bulkhead
   bulkhead unit --write --applied   what the policy in force needs, and no more`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !write {

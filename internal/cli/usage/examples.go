@@ -37,8 +37,10 @@ var examples = map[string]string{
   bulkhead verify --probe --dry-run mysql3306
   bulkhead verify --probe mysql3306
   bulkhead verify --probe --inside --peer 192.0.2.7:5201 reports`,
-	"import": `  bulkhead import cgconfig /etc/cgconfig.conf /etc/cgconfig.d --rules /etc/cgrules.conf > policy.yaml
-  bulkhead import slice /etc/systemd/system/scylla-server.slice > policy.yaml
+	"import": `  bulkhead import cgconfig /etc/cgconfig.conf /etc/cgconfig.d \
+    --rules /etc/cgrules.conf > policy.yaml
+  bulkhead import slice /etc/systemd/system/scylla-server.slice \
+    > policy.yaml
   bulkhead --policy policy.yaml check`,
 	"confirm": `  bulkhead apply --confirm-within 5m
   bulkhead confirm`,
@@ -51,7 +53,8 @@ var examples = map[string]string{
 	"history": `  bulkhead history
   bulkhead history --long   with every value before and after`,
 	"import berx":     `  bulkhead import berx limits.json > policy.yaml`,
-	"import cgconfig": `  bulkhead import cgconfig /etc/cgconfig.conf --rules /etc/cgrules.conf > policy.yaml`,
+	"import cgconfig": `  bulkhead import cgconfig /etc/cgconfig.conf --rules /etc/cgrules.conf \
+    > policy.yaml`,
 	"import cgrules":  `  bulkhead import cgrules /etc/cgrules.conf > policy.yaml`,
 	"import limits":   `  bulkhead import limits > policy.yaml`,
 	"import slice":    `  bulkhead import slice /etc/systemd/system/reports.slice > policy.yaml`,
