@@ -52,12 +52,12 @@ var examples = map[string]string{
   bulkhead run batch -- nice tar czf /backup/x.tgz /srv/x`,
 	"history": `  bulkhead history
   bulkhead history --long   with every value before and after`,
-	"import berx":     `  bulkhead import berx limits.json > policy.yaml`,
+	"import berx": `  bulkhead import berx limits.json > policy.yaml`,
 	"import cgconfig": `  bulkhead import cgconfig /etc/cgconfig.conf --rules /etc/cgrules.conf \
     > policy.yaml`,
-	"import cgrules":  `  bulkhead import cgrules /etc/cgrules.conf > policy.yaml`,
-	"import limits":   `  bulkhead import limits > policy.yaml`,
-	"import slice":    `  bulkhead import slice /etc/systemd/system/reports.slice > policy.yaml`,
+	"import cgrules": `  bulkhead import cgrules /etc/cgrules.conf > policy.yaml`,
+	"import limits":  `  bulkhead import limits > policy.yaml`,
+	"import slice":   `  bulkhead import slice /etc/systemd/system/reports.slice > policy.yaml`,
 	"move": `  bulkhead move reports 4711 --tree --for 2h     with all descendants, for two hours
   bulkhead move --back 4711                      the rules place it again`,
 	"notes": `  bulkhead notes
