@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
@@ -244,10 +245,23 @@ func (n *run) moveBack(id procfs.ID) error {
 	return n.Journal.Forgo(n.txn.ID, seqs)
 }
 
+// How often a value is written once more that systemd has overwritten, and the wait before.
+const (
+	overwritten      = 5
+	overwrittenPause = 50 * time.Millisecond
+)
+
 // set writes a value by its actuator and reads it back.
 func (n *run) set(c journal.Change) error {
 	a, err := n.Actuators.Of(c.Target)
 	if err == nil {
+		err = change.Set(n.ctx, a, c.Target, cmp.Or(c.Do, c.New))
+	}
+	// A moment after systemd has answered it writes all files of a controller, also those that it has no setting for on
+	// a slice: memory.oom.group becomes 0 behind memory.max (cgroup_context_apply of core/cgroup.c).
+	for try := 1; try <= overwritten && n.Units != nil && c.Kind == cgroup.KindFile &&
+		errors.Is(err, change.ErrDiffers); try++ {
+		time.Sleep(overwrittenPause)
 		err = change.Set(n.ctx, a, c.Target, cmp.Or(c.Do, c.New))
 	}
 	if exited(err) {

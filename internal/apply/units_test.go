@@ -237,6 +237,46 @@ func TestUnitsThereAndBack(t *testing.T) {
 	}
 }
 
+// overwriting is a systemd that writes a file of a unit once more behind its back.
+type overwriting struct {
+	change.Actuator
+	times int
+}
+
+func (o *overwriting) Write(ctx context.Context, addr, value string) error {
+	err := o.Actuator.Write(ctx, addr, value)
+	if err == nil && value == "77" && o.times > 0 {
+		o.times--
+		err = o.Actuator.Write(ctx, addr, "max")
+	}
+	return err
+}
+
+// systemd writes files of a unit a moment after it has answered, also those that it has no setting for there.
+func TestOverwrittenValueIsWrittenAgain(t *testing.T) {
+	for _, tt := range []struct {
+		times int
+		units bool
+		want  string
+	}{{0, false, "77"}, {1, false, "321"}, {2, true, "77"}, {100, true, "321"}} {
+		m := newManager(t)
+		r := m.runner(t)
+		if !tt.units {
+			r.Units = nil
+		}
+		r.Actuators[cgroup.KindFile] = &overwriting{r.Actuators[cgroup.KindFile], tt.times}
+		file := at("/db.service").File("pids.max")
+		_, err := r.Run(soon(t), plan.Plan{Steps: []plan.Step{
+			{Change: change.Of(file.Target(), "321", "77"), Group: "a"}}}, Options{Verb: "apply"})
+		if (err == nil) != (tt.want == "77") || err != nil && !errors.Is(err, change.ErrDiffers) {
+			t.Errorf("%+v: %v", tt, err)
+		}
+		if got, err := m.Read(file); err != nil || got != tt.want {
+			t.Errorf("%+v: %q, %v", tt, got, err)
+		}
+	}
+}
+
 func TestUnitsKilledAtEveryStep(t *testing.T) {
 	for name, test := range map[string]struct{ before, killed func(*manager) plan.Plan }{
 		"apply":   {nil, (*manager).govern},

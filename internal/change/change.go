@@ -75,6 +75,9 @@ type Lasting interface {
 // Actuators are those of a host, by kind.
 type Actuators map[Kind]Actuator
 
+// ErrDiffers is matched by errors that say that a target does not hold what was written to it.
+var ErrDiffers = errors.New("read back")
+
 // ErrGone is matched by errors that say that a target does not exist any more: nothing is left to undo there.
 var ErrGone = errors.New("it is gone")
 
@@ -119,7 +122,7 @@ func Check(ctx context.Context, a Actuator, t Target, want string) error {
 		return nil
 	}
 	if err == nil && !a.Same(t.Addr, want, got) {
-		err = fmt.Errorf("read back %s: wrote %q, found %q", t, want, got)
+		err = fmt.Errorf("%w %s: wrote %q, found %q", ErrDiffers, t, want, got)
 	}
 	return err
 }
