@@ -93,12 +93,16 @@ func stop(t testing.TB, p *os.Process) {
 		_, _ = p.Wait() // how it ended does not matter
 		close(done)
 	}()
-	for _, last := range []func(){thawAll, func() { t.Errorf("clean up: process %d does not die", p.Pid) }} {
+	for i, last := range []func(){thawAll, func() { t.Errorf("clean up: process %d does not die", p.Pid) }} {
+		wait := cleanupTime / 10
+		if i == 1 { // to die takes CPU time, of which a limit may leave little on a busy machine
+			wait = 2 * cleanupTime
+		}
 		select {
 		case <-done:
 			spawned.set(p.Pid, false)
 			return
-		case <-time.After(cleanupTime / 10):
+		case <-time.After(wait):
 			last()
 		}
 	}

@@ -133,7 +133,8 @@ func (w *walk) runs(d *database) {
 }
 
 var (
-	// escapes are what moves the cursor and clears the screen.
+	// erased is progress, which is cleared; escapes are what moves the cursor, clears the screen and gives colours.
+	erased  = regexp.MustCompile("[^\n\r]*\r\x1b\\[K")
 	escapes = regexp.MustCompile("\x1b\\[[0-9;]*[A-Za-z]")
 	// advised are the commands that an answer tells to type.
 	advised = regexp.MustCompile("`bulkhead ([a-z]+)[^`]*`")
@@ -165,8 +166,9 @@ func (w *walk) types(code int, line string, words ...string) string {
 		text = <-read
 	}
 	_ = screen.Close()
-	text = strings.ReplaceAll(text, "\r\n", "\n")
+	text = erased.ReplaceAllString(strings.ReplaceAll(text, "\r\n", "\n"), "")
 	fmt.Fprintf(&w.screen, "$ %s (%v)\n%s", line, time.Since(begin).Round(10*time.Millisecond), text)
+	text = escapes.ReplaceAllString(text, "")
 	got := cmd.ProcessState.ExitCode()
 	if status := cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signaled() {
 		got = 128 + int(status.Signal()) // as a shell has it
@@ -174,7 +176,7 @@ func (w *walk) types(code int, line string, words ...string) string {
 	if got != code {
 		w.t.Fatalf("%s: exit code %d, want %d (%v)\n%s", line, got, code, err, text)
 	}
-	for _, said := range strings.Split(escapes.ReplaceAllString(text, ""), "\n") {
+	for _, said := range strings.Split(text, "\n") {
 		if n := utf8.RuneCountInString(said); n > columns && !strings.Contains(line, "make install") {
 			w.t.Errorf("%s: a line is %d wide:\n%s", line, n, said)
 		}
