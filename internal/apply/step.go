@@ -245,24 +245,20 @@ func (n *run) moveBack(id procfs.ID) error {
 	return n.Journal.Forgo(n.txn.ID, seqs)
 }
 
-// How often a value is written once more that systemd has overwritten, and the wait before.
-const (
-	overwritten      = 5
-	overwrittenPause = 50 * time.Millisecond
-)
+// overwriteTime bounds for how long a value is written once more that systemd overwrites.
+const overwriteTime = 250 * time.Millisecond
 
 // set writes a value by its actuator and reads it back.
 func (n *run) set(c journal.Change) error {
 	a, err := n.Actuators.Of(c.Target)
+	write := func() error { return change.Set(n.ctx, a, c.Target, cmp.Or(c.Do, c.New)) }
 	if err == nil {
-		err = change.Set(n.ctx, a, c.Target, cmp.Or(c.Do, c.New))
+		err = write()
 	}
 	// A moment after systemd has answered it writes all files of a controller, also those that it has no setting for on
 	// a slice: memory.oom.group becomes 0 behind memory.max (cgroup_context_apply of core/cgroup.c).
-	for try := 1; try <= overwritten && n.Units != nil && c.Kind == cgroup.KindFile &&
-		errors.Is(err, change.ErrDiffers); try++ {
-		time.Sleep(overwrittenPause)
-		err = change.Set(n.ctx, a, c.Target, cmp.Or(c.Do, c.New))
+	if n.Units != nil && c.Kind == cgroup.KindFile && errors.Is(err, change.ErrDiffers) {
+		err = settled(n.ctx, overwriteTime, write)
 	}
 	if exited(err) {
 		n.skip(n.actions[n.tried-1].step.PID(), c.Name, gone)

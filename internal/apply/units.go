@@ -48,7 +48,7 @@ func (r *Runner) makeUnit(ctx context.Context, unit string, d cgroup.Dir) error 
 	if err := r.units().Make(ctx, unit, d); err != nil {
 		return err
 	}
-	return settled(ctx, func() error {
+	return settled(ctx, settleTime, func() error {
 		there, err := r.Dirs.Exists(d)
 		if err == nil && !there {
 			err = fmt.Errorf("start %s: systemd made no directory %q", unit, d)
@@ -62,7 +62,7 @@ func (r *Runner) removeUnit(ctx context.Context, unit string, d cgroup.Dir) erro
 	if err := r.units().Stop(ctx, unit); err != nil {
 		return err
 	}
-	return settled(ctx, func() error {
+	return settled(ctx, settleTime, func() error {
 		// systemd removes it a moment later; on v1 it may leave the one of a controller behind.
 		if err := r.Dirs.Remove(d); err != nil && !errors.Is(err, cgroup.ErrGone) {
 			return err
@@ -94,10 +94,10 @@ func (n *run) emptyScope(c journal.Change) error {
 	}
 }
 
-// settled asks until there is no error, for a while.
-func settled(ctx context.Context, is func() error) error {
+// settled asks until there is no error, for a time.
+func settled(ctx context.Context, within time.Duration, is func() error) error {
 	pause := time.Millisecond
-	for end := time.Now().Add(settleTime); ; pause = min(2*pause, 100*time.Millisecond) {
+	for end := time.Now().Add(within); ; pause = min(2*pause, 100*time.Millisecond) {
 		err := is()
 		if err == nil || time.Now().After(end) {
 			return err
@@ -119,7 +119,7 @@ func (n *run) writeUnit(c journal.Change) error {
 	if err != nil {
 		return err
 	}
-	return settled(n.ctx, func() error { return n.check(c, c.New) })
+	return settled(n.ctx, settleTime, func() error { return n.check(c, c.New) })
 }
 
 // loader is who has to read what a change writes; nil for values that count at once.
