@@ -186,11 +186,14 @@ func (s *server) do(w http.ResponseWriter, r *http.Request) {
 // forbidden says which settings of its unit the agent lacks.
 func (s *server) forbidden(w http.ResponseWriter, r *http.Request) {
 	var settings []string
-	if unit := s.agent.control.Unit; read(w, r, &settings) && unit != nil {
-		write(w, answer{Unit: unit.Name, Forbidden: unit.Forbidden(settings)})
-	} else if unit == nil {
-		write(w, answer{})
+	if !read(w, r, &settings) {
+		return
 	}
+	var a answer
+	if unit := s.agent.control.Unit; unit != nil {
+		a = answer{Unit: unit.Name, Forbidden: unit.Forbidden(settings)}
+	}
+	write(w, a)
 }
 
 // inTurn does a verb when it is its turn.

@@ -10,7 +10,6 @@ import (
 	"bulkhead/internal/journal"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
-	"bulkhead/internal/policy/parse"
 	"bulkhead/internal/revisions"
 	"bulkhead/internal/state"
 	"bulkhead/internal/systemd/sandbox"
@@ -92,21 +91,15 @@ func forbidden(c *transaction.Controller, r api.Request, s *state.Documents, sou
 	if c.Unit == nil || r.Verb != "apply" && r.Verb != "rollback" {
 		return nil
 	}
-	var policies []*policy.Policy
 	all := [][]policy.Source{sources}
 	if s.Applied != nil {
 		all = append(all, s.Applied.Sources)
-	}
-	for _, sources := range all {
-		if p, err := parse.Policy(sources); err == nil {
-			policies = append(policies, p)
-		}
 	}
 	file := ""
 	if r.Verb == "apply" && len(sources) > 0 && sources[0].Path != transaction.DefaultPolicy {
 		file = sources[0].Path
 	}
-	needs := sandbox.Of(policies...)
+	needs := sandbox.Of(confined.Parsed(all...)...)
 	lacks := c.Unit.Forbidden(sandbox.Settings(needs))
 	return confined.Refusals(c.Unit.Name, lacks, needs, file, r.To)
 }

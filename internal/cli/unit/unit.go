@@ -12,7 +12,6 @@ import (
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/policy"
-	"bulkhead/internal/policy/parse"
 	"bulkhead/internal/revisions"
 	"bulkhead/internal/state"
 	"bulkhead/internal/systemd/sandbox"
@@ -166,20 +165,7 @@ func recorded(c *transaction.Controller, to int) ([]*policy.Policy, error) {
 		}
 		all = append(all, sources)
 	}
-	var policies []*policy.Policy
-	for _, sources := range all {
-		policies = append(policies, parsed(sources)...)
-	}
-	return policies, nil
-}
-
-// parsed is a policy that was applied; none where a later version no longer takes it.
-func parsed(sources []policy.Source) []*policy.Policy {
-	p, err := parse.Policy(sources)
-	if len(sources) == 0 || err != nil {
-		return nil
-	}
-	return []*policy.Policy{p}
+	return confined.Parsed(all...), nil
 }
 
 // Refuse has a plan of a view refused for what the unit of a running agent forbids it. Nothing is where no agent runs,
@@ -189,7 +175,7 @@ func Refuse(ctx context.Context, dial func(context.Context) (*agent.Client, erro
 	if err != nil || running == nil {
 		return
 	}
-	needs := sandbox.Of(parsed(v.Policy.Sources)...)
+	needs := sandbox.Of(confined.Parsed(v.Policy.Sources)...)
 	unit, forbidden, err := running.Forbidden(ctx, sandbox.Settings(needs))
 	if err != nil || len(forbidden) == 0 {
 		return
@@ -206,7 +192,7 @@ func Wider(root string, sources []policy.Source) string {
 	if err != nil || have == "" {
 		return ""
 	}
-	need := sandbox.Settings(sandbox.Of(parsed(sources)...))
+	need := sandbox.Settings(sandbox.Of(confined.Parsed(sources)...))
 	for _, line := range settings(have) {
 		if !slices.Contains(need, line) {
 			return File + " allows more than this policy needs: `bulkhead unit --write && systemctl daemon-reload && " +

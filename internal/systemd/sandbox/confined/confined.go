@@ -14,6 +14,8 @@ import (
 
 	"bulkhead/internal/linux/rights"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/parse"
 	"bulkhead/internal/systemd/sandbox"
 )
 
@@ -44,6 +46,16 @@ func (u *Unit) Forbidden(settings []string) (list []string) {
 		}
 	}
 	return list
+}
+
+// Parsed are policies that were applied; one that a later version no longer takes is left out.
+func Parsed(all ...[]policy.Source) (policies []*policy.Policy) {
+	for _, sources := range all {
+		if p, err := parse.Policy(sources); err == nil && len(sources) > 0 {
+			policies = append(policies, p)
+		}
+	}
+	return policies
 }
 
 // Refusals are what a plan is refused for when a unit forbids its process some of the settings that are needed. File
