@@ -241,11 +241,11 @@ func TestSweepAgainstSysbench(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := Sweep(t.Context(), h, facts, []string{"probe"}, span/10/SweepSteps)
+	m, err := Sweep(t.Context(), h, facts, []string{"probe"}, span/10/time.Duration(len(perCPU)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(m.Steps) > SweepSteps {
+	if len(m.Steps) > len(perCPU) {
 		t.Errorf("%d steps take longer than a tenth", len(m.Steps))
 	}
 	cmd := exec.Command("sysbench", "--thread-locks=128", fmt.Sprintf("--time=%.0f", span.Seconds()), "--threads=1024",

@@ -62,14 +62,11 @@ type Maximum struct {
 	Stale string `json:"stale,omitempty"`
 }
 
-// The sweep's numbers of threads for each CPU, and how long each is measured unless it is said.
+// perCPU are the numbers of threads for each CPU that a sweep measures.
 var perCPU = []int{1, 2, 4, 8, 16, 32, 64}
 
-// SweepStep is how long a sweep measures each of SweepSteps numbers of threads.
+// SweepStep is how long a sweep measures each number of threads, unless it is said.
 const SweepStep = time.Second
-
-// SweepSteps is how many numbers of threads a sweep measures.
-const SweepSteps = 7
 
 // leastShare is how much of the CPUs' time the threads of a step must have had for its rate to count.
 const leastShare = 0.02

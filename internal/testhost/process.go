@@ -93,17 +93,20 @@ func stop(t testing.TB, p *os.Process) {
 		_, _ = p.Wait() // how it ended does not matter
 		close(done)
 	}()
-	for i, last := range []func(){thawAll, func() { t.Errorf("clean up: process %d does not die", p.Pid) }} {
-		wait := cleanupTime / 10
-		if i == 1 { // to die takes CPU time, of which a limit may leave little on a busy machine
-			wait = 2 * cleanupTime
-		}
+	for _, try := range []struct {
+		wait time.Duration
+		then func()
+	}{
+		{cleanupTime / 10, thawAll},
+		// To die takes CPU time, of which a limit may leave little on a busy machine.
+		{2 * cleanupTime, func() { t.Errorf("clean up: process %d does not die", p.Pid) }},
+	} {
 		select {
 		case <-done:
 			spawned.set(p.Pid, false)
 			return
-		case <-time.After(wait):
-			last()
+		case <-time.After(try.wait):
+			try.then()
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 
 	"bulkhead/internal/change"
 	"bulkhead/internal/host"
@@ -52,8 +51,7 @@ func (s sandbox) Write(ctx context.Context, t change.Target, value string) (bool
 	err = m.StartTransient(ctx, systemd.Transient{
 		Name: outsideUnit, Description: "bulkhead, which writes what its agent's sandbox forbids",
 		// systemd reads no "$" and no "%" in what it is told so.
-		Exec: []string{strings.TrimSuffix(s.c.exe, " (deleted)"), OutsideVerb,
-			base64.RawURLEncoding.EncodeToString(text)},
+		Exec:       []string{s.c.exe, OutsideVerb, base64.RawURLEncoding.EncodeToString(text)},
 		Properties: []systemd.Property{{Name: "Type", Value: "oneshot"}},
 	})
 	if err != nil { // a failed one would keep the name

@@ -80,17 +80,6 @@ func (s *site) write(name, format string, args ...any) string {
 	return path
 }
 
-// freePort is a port that nobody listens on now.
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
 // holder holds 48 MiB and is in each host; worker has a limit of its tasks.
 const holder, worker = "import time;held=b'x'*(48<<20);time.sleep(4815.2)", "sleep 4815.1"
 
@@ -124,7 +113,7 @@ func (s *site) start() {
 	inventory := "[databases]\n"
 	for n := range 3 {
 		h := &host{name: "h" + strconv.Itoa(n+1), root: testhost.Root(s.t)}
-		port := freePort(s.t)
+		port := testhost.FreePort(s.t)
 		config := s.write(h.name+".sshd", "Port %d\nListenAddress 127.0.0.1\nHostKey %s\nAuthorizedKeysFile %s\n"+
 			"StrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin yes\nSubsystem sftp internal-sftp\n", port,
 			filepath.Join(s.dir, "hostkey"), key+".pub")

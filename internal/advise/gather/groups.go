@@ -40,6 +40,19 @@ func groupsOf(f *host.Facts, p *procfs.Process, controller string) groupOf {
 	return g
 }
 
+// limitIn is the number in a file of a group; "max" is 1 << 62.
+func limitIn(h *host.Host, dir, file string) (int64, error) {
+	text, err := h.Root.ReadText(path.Join(dir, file))
+	if err != nil || text == "max" {
+		return 1 << 62, err
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %q is no number", path.Join(dir, file), text)
+	}
+	return n, nil
+}
+
 // least is the smallest limit of a file in the group and those above it, or most where none is smaller; at is its
 // directory, "" where most is.
 func (g groupOf) least(h *host.Host, file string, most int64, mostFrom string) (v fact.Value, at string) {
@@ -48,16 +61,12 @@ func (g groupOf) least(h *host.Host, file string, most int64, mostFrom string) (
 	}
 	v = fact.Known(most, mostFrom)
 	for _, dir := range g.dirs {
-		text, err := h.Root.ReadText(path.Join(dir, file))
-		if g.version == 2 && errors.Is(err, fs.ErrNotExist) || text == "max" { // no controller reaches down to here
+		n, err := limitIn(h, dir, file)
+		if g.version == 2 && errors.Is(err, fs.ErrNotExist) { // no controller reaches down to here
 			continue
 		}
 		if err != nil {
 			return files.Because(err), ""
-		}
-		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			return fact.Unknown("%s: %q is no number", path.Join(dir, file), text), ""
 		}
 		if n >= most {
 			continue
@@ -234,19 +243,12 @@ func (g groupOf) protected(h *host.Host) fact.Value {
 	for i, dir := range g.dirs {
 		own := int64(0)
 		for _, file := range []string{"memory.low", "memory.min"} {
-			text, err := h.Root.ReadText(path.Join(dir, file))
+			n, err := limitIn(h, dir, file)
 			if errors.Is(err, fs.ErrNotExist) {
 				continue
 			}
 			if err != nil {
 				return files.Because(err)
-			}
-			n, err := strconv.ParseInt(text, 10, 64)
-			if text == "max" {
-				n, err = 1<<62, nil
-			}
-			if err != nil {
-				return fact.Unknown("%s: %q is no number", path.Join(dir, file), text)
 			}
 			own = max(own, n)
 		}

@@ -10,12 +10,12 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"bulkhead/internal/api"
+	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/dblogin"
 	"bulkhead/internal/dbstat"
@@ -51,9 +51,7 @@ asked for. Later calls compare with it, and say when kernel, CPU or mitigations 
                                       one database, with switches for each query
   bulkhead switches --measure-maximum
                                       how often these CPUs can switch`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			return usage.NoArguments(cmd, args[min(1, len(args)):])
-		},
+		Args: usage.AtMostOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			logins, err := usage.Logins(cmd, dsn)
 			if err != nil {
@@ -156,9 +154,4 @@ func measureMaximum(ctx context.Context, c *transaction.Controller, out io.Write
 	return print(max, func() { printMaximum(out, max) })
 }
 
-func (v *view) names() string {
-	if len(v.Report.Servers) == 0 {
-		return "none does"
-	}
-	return strings.Join(v.Report.Instances(), ", ")
-}
+func (v *view) names() string { return render.ListOr(v.Report.Instances(), "none does") }
