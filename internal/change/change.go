@@ -78,6 +78,9 @@ type Actuators map[Kind]Actuator
 // ErrDiffers is matched by errors that say that a target does not hold what was written to it.
 var ErrDiffers = errors.New("read back")
 
+// ErrCaptured says that a host is a copy of another one's files, of which none is written.
+var ErrCaptured = errors.New("a captured host cannot be changed")
+
 // ErrGone is matched by errors that say that a target does not exist any more: nothing is left to undo there.
 var ErrGone = errors.New("it is gone")
 

@@ -24,8 +24,6 @@ func exportCmd(s *session) *cobra.Command {
 		Long: `export prints the policy in another program's form, for a host without bulkhead. What that form has no
 words for is said on stderr; it goes along where the other program does not read it, so that bulkhead import gives
 back the same policy.`,
-		Example: `  bulkhead --policy policy.yaml export slice --into /etc/systemd/system
-  bulkhead --policy policy.yaml export cgconfig > cgconfig.conf`,
 	}
 	c.AddCommand(exportSliceCmd(s), exportCgconfigCmd(s))
 	return c

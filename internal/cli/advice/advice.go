@@ -77,7 +77,7 @@ func Command(out io.Writer, look func() (*transaction.Controller, error), print 
 				names = append(names, i.Name)
 			}
 			if o.Instance != "" && !slices.Contains(names, o.Instance) {
-				return usage.Errorf(cmd, "no instance %q runs here: %s", o.Instance, listOr(names, "none does"))
+				return usage.Errorf(cmd, "no instance %q runs here: %s", o.Instance, render.ListOr(names, "none does"))
 			}
 			o.Today = time.Now().Format(time.DateOnly)
 			rep := advise.Run(rules, facts, o)

@@ -11,14 +11,6 @@ import (
 	"bulkhead/internal/cli/render"
 )
 
-// listOr writes names with commas, or a word where there are none.
-func listOr(names []string, none string) string {
-	if len(names) == 0 {
-		return none
-	}
-	return strings.Join(names, ", ")
-}
-
 // printReport prints findings, what could not be decided, and with quiet what is kept.
 func printReport(out io.Writer, r *advise.Report, quiet bool) {
 	for _, f := range r.Findings {
@@ -48,7 +40,7 @@ func printReport(out io.Writer, r *advise.Report, quiet bool) {
 		render.Printf(out, "note: %s\n", n)
 	}
 	for _, s := range r.Silenced {
-		render.Printf(out, "silenced until %s: %s %s: %s\n", s.Until, s.Rule, listOr(s.On, "the host"), s.Reason)
+		render.Printf(out, "silenced until %s: %s %s: %s\n", s.Until, s.Rule, render.ListOr(s.On, "the host"), s.Reason)
 	}
 	if quiet {
 		render.Println(out, "KEPT")

@@ -133,7 +133,7 @@ func (s Session) tunings(cmd *cobra.Command, names []string, severity string, ds
 func tuningOf(f advise.Finding, has func(name string) bool) tuning {
 	t := tuning{Rule: f.Rule, Severity: f.Severity, Title: f.Title, On: render.OrEmpty(f.On), Sets: []string{},
 		Cost: f.Change.Cost, Losers: f.Losers}
-	names := []string{f.Change.Key}
+	names, value := []string{f.Change.Key}, f.Change.Value
 	switch f.Change.Class {
 	case rule.ClassSysctl:
 	case rule.ClassQueue:
@@ -144,21 +144,20 @@ func tuningOf(f advise.Finding, has func(name string) bool) tuning {
 		}
 	case rule.ClassUnit:
 		names = []string{service.Prefix + f.Change.Unit + "/" + f.Change.Key}
-	default:
-		names = nil
-	}
-	value := f.Change.Value
-	switch f.Change.Class {
 	case rule.ClassMount:
+		names = nil
 		for _, point := range f.On {
 			if name, word, known := mounted.Name(point, f.Change.Value); known {
 				names, value = append(names, name), word
 			}
 		}
 	case rule.ClassCmdline:
+		names = nil
 		if name, word, known := bootline.Name(value); known {
 			names, value = []string{name}, word
 		}
+	default:
+		names = nil
 	}
 	for _, name := range names {
 		if tunable.Check(name, value) == nil && has(name) {

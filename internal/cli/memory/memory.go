@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -38,9 +37,7 @@ meanwhile. Nothing is changed.`,
   bulkhead memory mysql3306           read the maps of one
   bulkhead memory postgresql5432 --dsn postgresql5432=@/root/pg.dsn
                                       what the server says of huge pages, too`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			return usage.NoArguments(cmd, args[min(1, len(args)):])
-		},
+		Args: usage.AtMostOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			logins, err := usage.Logins(cmd, dsn)
 			if err != nil {
@@ -102,14 +99,11 @@ meanwhile. Nothing is changed.`,
 }
 
 func namesOf(all []engine.Instance) string {
-	if len(all) == 0 {
-		return "none does"
-	}
-	names := []string{}
+	var names []string
 	for _, i := range all {
 		names = append(names, i.Name())
 	}
-	return strings.Join(names, ", ")
+	return render.ListOr(names, "none does")
 }
 
 func summaries(h *host.Host, facts *host.Facts, m host.Memory, all []engine.Instance) (*overview, error) {

@@ -92,3 +92,11 @@ func (g grid) rows(to io.Writer) []string {
 	}
 	return rows
 }
+
+// ListOr writes names with commas, or a word where there are none.
+func ListOr(names []string, none string) string {
+	if len(names) == 0 {
+		return none
+	}
+	return strings.Join(names, ", ")
+}

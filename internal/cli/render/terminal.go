@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/term"
 
+	"bulkhead/internal/cli/screen"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/terminal"
 )
@@ -183,7 +184,7 @@ func Width(w io.Writer) int {
 	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
 		return max(n, narrowest)
 	}
-	if f, ok := w.(interface{ Fd() uintptr }); ok {
+	if f, ok := w.(screen.Descriptor); ok {
 		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
 			return max(n, narrowest)
 		}
@@ -193,7 +194,7 @@ func Width(w io.Writer) int {
 
 // Clear begins the screen anew of a terminal, to which out writes; elsewhere it writes a line with the time.
 func Clear(out, terminal io.Writer) {
-	if f, ok := terminal.(interface{ Fd() uintptr }); ok && term.IsTerminal(int(f.Fd())) {
+	if screen.Terminal(terminal) {
 		_, _ = io.WriteString(terminal, "\x1b[H\x1b[2J")
 		return
 	}

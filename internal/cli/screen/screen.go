@@ -15,9 +15,12 @@ import (
 	"golang.org/x/term"
 )
 
+// Descriptor is a writer with a number, of which the kernel tells whether it is a terminal. A file is one.
+type Descriptor interface{ Fd() uintptr }
+
 // Terminal says whether a writer is one.
 func Terminal(w io.Writer) bool {
-	f, is := w.(interface{ Fd() uintptr })
+	f, is := w.(Descriptor)
 	return is && term.IsTerminal(int(f.Fd()))
 }
 
@@ -52,7 +55,7 @@ func (s *Screen) over(to io.Writer) io.Writer {
 	}
 	w := &writer{screen: s, to: to, begun: true}
 	w.colour = terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-	if f, is := to.(interface{ Fd() uintptr }); is {
+	if f, is := to.(Descriptor); is {
 		return &file{w, f}
 	}
 	return w
@@ -128,7 +131,7 @@ type writer struct {
 // file is one whose columns can be asked for.
 type file struct {
 	*writer
-	of interface{ Fd() uintptr }
+	of Descriptor
 }
 
 // Fd implements what golang.org/x/term asks a file for.

@@ -26,6 +26,8 @@ var examples = map[string]string{
   bulkhead check --policy policy.yaml     a file that is not in force yet`,
 	"explain": `  bulkhead explain 4711
   bulkhead explain 4711 --watch 10s       which limit holds it back, over 10 seconds`,
+	"export": `  bulkhead --policy policy.yaml export slice --into /etc/systemd/system
+  bulkhead --policy policy.yaml export cgconfig > cgconfig.conf`,
 	"export cgconfig": `  bulkhead export cgconfig --policy policy.yaml > cgconfig.conf`,
 	"export slice":    `  bulkhead export slice --into /etc/systemd/system`,
 	"freeze":          `  bulkhead freeze reports --for 10m --reason "the month is being closed"`,
@@ -101,7 +103,11 @@ func Exemplify(c *cobra.Command) {
 
 // Ends says whether a verb ends by itself, so that who waits for it wants to know for how long.
 func Ends(c *cobra.Command) bool {
-	switch _, words, _ := strings.Cut(c.CommandPath(), " "); strings.Fields(words + " .")[0] {
+	verb := c
+	for verb.HasParent() && verb.Parent().HasParent() {
+		verb = verb.Parent()
+	}
+	switch verb.Name() {
 	case "agent", "bench", "freeze", "run", "serve", "watchdog", "probe-load", "__complete":
 		return false
 	}

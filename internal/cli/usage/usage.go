@@ -131,6 +131,11 @@ func NoArguments(_ *cobra.Command, args []string) error {
 	return fmt.Errorf("%q is one word too many", args[0])
 }
 
+// AtMostOne refuses a second argument.
+func AtMostOne(c *cobra.Command, args []string) error {
+	return NoArguments(c, args[min(1, len(args)):])
+}
+
 // AtLeast asks for n arguments and says, when one is missing, what it is.
 func AtLeast(n int, missing string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {

@@ -71,7 +71,7 @@ func (q Queues) Write(_ context.Context, addr, value string) error {
 		return err
 	}
 	if !q.Block.root.Live() {
-		return errors.New("a captured host cannot be changed")
+		return change.ErrCaptured
 	}
 	f, err := os.OpenFile(file, os.O_WRONLY, 0)
 	if err == nil {

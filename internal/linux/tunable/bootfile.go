@@ -88,7 +88,7 @@ func (b BootFiles) Write(_ context.Context, file, value string) error {
 		return fmt.Errorf("%s is no file of bulkhead's", file)
 	}
 	if b.Dir == "" {
-		return errCaptured
+		return change.ErrCaptured
 	}
 	if err := ownfile.Write(filepath.Join(b.Dir, file), compose(file, value), false); err != nil {
 		return failed("write", file, err)

@@ -282,7 +282,7 @@ func (q *Queues) Write(_ context.Context, addr, value string) error {
 		return err
 	}
 	if q.Dir == "" {
-		return errCaptured
+		return change.ErrCaptured
 	}
 	parts := strings.Split(value, besideSeparator)
 	if err := q.write(file, parts[0]); err != nil {

@@ -141,7 +141,7 @@ func (s Settings) Write(_ context.Context, addr, value string) error {
 		return err
 	}
 	if s.Dir == "" {
-		return errCaptured
+		return change.ErrCaptured
 	}
 	return s.write(file, value)
 }
@@ -171,8 +171,6 @@ func (s Settings) Undo(ctx context.Context, c change.Change) (bool, error) {
 
 // AfterBoot is the change: the file that came with it may have set the value again.
 func (Settings) AfterBoot(c change.Change) change.Change { return c }
-
-var errCaptured = errors.New("a captured host cannot be changed")
 
 func failed(verb, file string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {

@@ -43,7 +43,6 @@ type Host struct {
 }
 
 var (
-	errCaptured  = errors.New("a captured host cannot be changed")
 	argumentName = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
 	// plainValue is one that neither a shell nor GRUB reads as something else.
 	plainValue = regexp.MustCompile(`^[A-Za-z0-9_.,:@%+/=-]{1,200}$`)
@@ -100,12 +99,20 @@ type Arguments struct{ Host }
 
 const before, after = `GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT `, "\"\n"
 
-// there says in the words of an error that the boot loader is none whose tool is known.
-func (h Host) there() error {
+// missing is what a host with a boot loader whose tool is known has, and this one has not; "" is nothing.
+func (h Host) missing() string {
 	for _, file := range []string{updateGrub, "/etc/default/grub", filepath.Dir(File), "/boot/grub/grub.cfg"} {
 		if !h.Root.Exists(file) {
-			return change.Gone("no boot loader is known here: there is no " + file)
+			return file
 		}
+	}
+	return ""
+}
+
+// there says in the words of an error that the boot loader is none whose tool is known.
+func (h Host) there() error {
+	if file := h.missing(); file != "" {
+		return change.Gone("no boot loader is known here: there is no " + file)
 	}
 	return nil
 }
@@ -148,7 +155,7 @@ func (a Arguments) Write(_ context.Context, name, value string) error {
 		return err
 	}
 	if a.Dir == "" {
-		return errCaptured
+		return change.ErrCaptured
 	}
 	if !strings.HasPrefix(value, ownfile.AsLeft) {
 		if value != "" {
@@ -186,12 +193,12 @@ func (a Arguments) Undo(ctx context.Context, c change.Change) (bool, error) {
 // Load makes what GRUB reads of the files.
 func (h Host) Load(ctx context.Context) error {
 	switch {
-	case h.there() != nil:
-		return nil //nolint:nilerr // nothing was written
+	case h.missing() != "":
+		return nil // nothing was written
 	case h.Update != nil:
 		return h.Update(ctx)
 	case h.Dir == "" || !h.Root.Live():
-		return errCaptured
+		return change.ErrCaptured
 	}
 	if out, err := exec.CommandContext(ctx, updateGrub).CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w: %s", updateGrub, err, strings.TrimSpace(string(out)))

@@ -137,7 +137,7 @@ func (l Listed) Write(_ context.Context, addr, word string) error {
 	case err != nil:
 		return err
 	case l.Dir == "":
-		return errCaptured
+		return change.ErrCaptured
 	}
 	lines, err := l.table()
 	if err != nil {

@@ -6,7 +6,6 @@
 package mounted
 
 import (
-	"errors"
 	"fmt"
 	"path"
 	"regexp"
@@ -39,8 +38,6 @@ type Host struct {
 	// Remount is mount(2) with MS_REMOUNT; nil is that of the kernel. For tests.
 	Remount func(point string, flags uintptr, data string) error
 }
-
-var errCaptured = errors.New("a captured host cannot be changed")
 
 // family is a set of options of which the last one counts.
 type family struct {

@@ -124,7 +124,7 @@ func (m Mounted) Write(_ context.Context, addr, word string) error {
 	remount := m.Remount
 	switch {
 	case m.Dir == "" || remount == nil && !m.Root.Live():
-		return errCaptured
+		return change.ErrCaptured
 	case remount == nil:
 		remount = func(point string, flags uintptr, data string) error {
 			return unix.Mount("none", point, "", flags, data)

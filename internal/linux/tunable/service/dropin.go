@@ -77,7 +77,7 @@ func (s Settings) Write(_ context.Context, addr, value string) error {
 	case err != nil:
 		return err
 	case s.Dir == "":
-		return errCaptured
+		return change.ErrCaptured
 	case !strings.HasPrefix(value, ownfile.AsLeft):
 		if value != "" && !k.values.MatchString(value) {
 			return fmt.Errorf("%s takes no %q, but %s", k.name, value, k.want)

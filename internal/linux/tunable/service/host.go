@@ -28,9 +28,8 @@ type Host struct {
 }
 
 var (
-	errNone     = change.Gone("no systemd runs here")
-	errMute     = errors.New("systemd could not be asked")
-	errCaptured = errors.New("a captured host cannot be changed")
+	errNone = change.Gone("no systemd runs here")
+	errMute = errors.New("systemd could not be asked")
 )
 
 type mute struct{}

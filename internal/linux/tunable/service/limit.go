@@ -72,12 +72,12 @@ func (l Limits) Write(ctx context.Context, addr, value string) error {
 	case err != nil:
 		return err
 	case l.Dir == "":
-		return errCaptured
+		return change.ErrCaptured
 	}
 	set := l.SetLimit
 	if set == nil {
 		if !l.Root.Live() {
-			return errCaptured
+			return change.ErrCaptured
 		}
 		set = Prlimit
 	}
