@@ -2,6 +2,8 @@ package lab
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,7 +37,8 @@ func TestSilenceIsHeard(t *testing.T) {
 	})
 }
 
-// A kernel that says again and again that a CPU is stuck says nothing of use; one that goes on after it is not stuck.
+// A kernel that says of one CPU for minutes that it is stuck is stuck, whatever else its console says; the console
+// comes in pieces, as emulated serial lines give it.
 func TestLockupIsHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -43,22 +46,26 @@ func TestLockupIsHeard(t *testing.T) {
 		var e Ear
 		start, after := time.Now(), time.Duration(0)
 		go e.Listen(ctx, time.Hour, func() { after = time.Since(start) })
-		lockup := func() {
+		say := func(line string) {
 			time.Sleep(28 * time.Second)
-			_, _ = e.Write([]byte("[   28.5] watchdog: BUG: soft lockup - CPU#1 stuck for 26s! [kworker/1:1:43]\n"))
+			for piece := range slices.Chunk([]byte(line+"\r\n"), 7) {
+				_, _ = e.Write(piece)
+			}
 		}
-		for range lockups - 1 {
-			lockup()
-		}
-		_, _ = e.Write([]byte("ok\n"))
-		for range lockups - 1 {
-			lockup()
+		for _, line := range []string{
+			"[   28.5] watchdog: BUG: soft lockup - CPU#1 stuck for 26s! [kworker/1:1:43]",
+			"[   56.5] watchdog: BUG: soft lockup - CPU#1 stuck for 52s! [kworker/1:1:43]",
+			"ok",
+			strings.Repeat(".", 2*longestLine),
+			"[  956.5] watchdog: BUG: soft lockup - CPU#2 stuck for 139s! [swapper/3:0]",
+		} {
+			say(line)
 		}
 		time.Sleep(2 * time.Second)
 		if after != 0 {
-			t.Errorf("stuck after %v, and something else was written meanwhile", after)
+			t.Errorf("stuck after %v, and no CPU for %v", after, lockup)
 		}
-		lockup()
+		say("[  984.5] watchdog: BUG: soft lockup - CPU#2 stuck for 165s! [swapper/3:0]")
 		time.Sleep(2 * time.Second)
 		if after == 0 {
 			t.Error("a stuck machine is not heard")
