@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -16,6 +18,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"bulkhead/internal/linux/tc"
 	"bulkhead/internal/netshape"
 )
 
@@ -168,10 +171,16 @@ func TestForeignFilters(t *testing.T) {
 func TestForeignActions(t *testing.T) {
 	root := netlink.MakeHandle(1, 0)
 	number := uint32(7)
+	redirect := func(to int) *netlink.MirredAction {
+		return &netlink.MirredAction{ActionAttrs: netlink.ActionAttrs{Action: netlink.TC_ACT_STOLEN},
+			MirredAction: netlink.TCA_EGRESS_REDIR, Ifindex: to}
+	}
 	for name, action := range map[string]func() netlink.Action{
-		"mirred": func() netlink.Action {
-			return &netlink.MirredAction{ActionAttrs: netlink.ActionAttrs{Action: netlink.TC_ACT_STOLEN},
-				MirredAction: netlink.TCA_EGRESS_REDIR, Ifindex: 1}
+		"mirred": func() netlink.Action { return redirect(1) },
+		"mirred, numbered": func() netlink.Action {
+			a := redirect(1)
+			a.Index = 77
+			return a
 		},
 		"gact": func() netlink.Action {
 			return &netlink.GenericAction{ActionAttrs: netlink.ActionAttrs{Action: netlink.TC_ACT_SHOT}}
@@ -243,7 +252,7 @@ func TestForeignActions(t *testing.T) {
 			w.Replace = true
 			s := p.look(dirs...)
 			original, err := s.Foreign(w)
-			if name == "police" || name == "mirred" {
+			if name == "police" {
 				if err == nil || !strings.Contains(err.Error(), "filter u32 3 on up0 at 1: could not be put back") {
 					t.Fatalf("got %v", err)
 				}
@@ -253,6 +262,123 @@ func TestForeignActions(t *testing.T) {
 				t.Fatal(err, before)
 			}
 			p.comesBack(w, original, before, seen, dirs...)
+		})
+	}
+}
+
+// What people type after published instructions, an HTB that net_cls sorts for and a redirect of all that arrives to a
+// virtual NIC with another, makes room and comes back as tc(8) showed it. The redirect works again, under another
+// number of its action where somebody has taken the old one, and to a virtual NIC that was made anew.
+func TestHandMadeSetUpComesBack(t *testing.T) {
+	p := newPair(t)
+	dirs := groups(t, "a")
+	nic := []string{
+		"ip link add ifb0 type ifb",
+		"ip link set dev ifb0 up",
+		"tc qdisc add dev ifb0 root handle 10: htb default 1",
+		"tc class add dev ifb0 parent 10: classid 10:1 htb rate 50mbit ceil 50mbit",
+	}
+	sorts := "tc filter add dev up0 parent 10: protocol ip prio 10 handle 1: cgroup"
+	if netshape.Probe().Lacks(netshape.HasNetCls) {
+		t.Log("this kernel has no cls_cgroup: what leaves is sorted by a port")
+		sorts = "tc filter add dev up0 parent 10: protocol ip prio 10 u32 match ip sport 3306 0xffff classid 10:1"
+	}
+	for _, line := range append(nic,
+		"tc qdisc add dev up0 root handle 10: htb",
+		"tc class add dev up0 parent 10: classid 10:1 htb rate 100mbit ceil 100mbit",
+		sorts,
+		"tc qdisc add dev up0 handle ffff: ingress",
+		"tc filter add dev up0 parent ffff: protocol ip u32 match u32 0 0"+
+			" action mirred egress redirect dev ifb0 index 7",
+	) {
+		p.host.types(line)
+	}
+	changes := regexp.MustCompile(`index \d+ ref \d+ bind \d+|fh [0-9a-f:]+|direct_packets_stat \d+`)
+	seen := func() (all []string) {
+		t.Helper()
+		for _, what := range []string{"qdisc show dev up0", "class show dev up0", "filter show dev up0 parent 10:",
+			"filter show dev up0 parent ffff:"} {
+			all = append(all, changes.ReplaceAllString(string(p.host.types("tc "+what)), ""))
+		}
+		return all
+	}
+	before := seen()
+	w := bothWays(dirs[0])
+	if _, err := netshape.Plan(w, p.look(dirs...)); err == nil || !strings.Contains(err.Error(), "replace: true") {
+		t.Fatalf("without leave: %v", err)
+	}
+	w.Replace = true
+	s := p.look(dirs...)
+	original, err := s.Foreign(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.comesBack(w, original, before, seen, dirs...)
+
+	p.shape(w, dirs...)
+	p.host.types("tc actions add action mirred egress redirect dev lo index 7")
+	p.host.types("ip link del ifb0")
+	for _, line := range nic {
+		p.host.types(line)
+	}
+	p.shape(netshape.Wanted{Device: device, Original: original}, dirs...)
+	if after := seen(); !slices.Equal(before, after) {
+		t.Errorf("before\n%s\nafter\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
+	}
+	p.host.send(dirs[0], p.peer.sink(peerAddr, 0).address, 1)
+	arrives := func() bool {
+		var n uint64
+		p.host.must("look at ifb0", func() error {
+			l, err := netlink.LinkByName("ifb0")
+			if err == nil {
+				n = l.Attrs().Statistics.TxBytes
+			}
+			return err
+		})
+		return n > 0
+	}
+	for deadline := time.Now().Add(5 * time.Second); !arrives(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nothing arrives by way of ifb0")
+		}
+	}
+
+	// A virtual NIC that is gone is nothing to come back to, and is said.
+	p.shape(w, dirs...)
+	p.host.types("ip link del ifb0")
+	steps, err := netshape.Plan(netshape.Wanted{Device: device, Original: original}, p.look(dirs...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.k.Run(steps); !errors.Is(err, tc.ErrNoDevice) || !strings.Contains(err.Error(), "leads to ifb0") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// An action that several filters share, and one that leads nowhere any more, cannot be made anew.
+func TestSharedRedirectIsNotReplaced(t *testing.T) {
+	for name, after := range map[string]string{
+		"shared":  "tc filter add dev up0 parent ffff: protocol ip prio 2 u32 match u32 1 1 action mirred index 5",
+		"nowhere": "ip link del ifb0",
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPair(t)
+			dirs := groups(t, "a")
+			for _, line := range []string{
+				"ip link add ifb0 type ifb",
+				"tc qdisc add dev up0 handle ffff: ingress",
+				"tc filter add dev up0 parent ffff: protocol ip prio 1 u32 match u32 0 0" +
+					" action mirred egress redirect dev ifb0 index 5",
+				after,
+			} {
+				p.host.types(line)
+			}
+			w := bothWays(dirs[0])
+			w.Replace = true
+			s := p.look(dirs...)
+			if _, err := s.Foreign(w); err == nil || !strings.Contains(err.Error(), "could not be put back") {
+				t.Errorf("got %v", err)
+			}
 		})
 	}
 }

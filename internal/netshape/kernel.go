@@ -39,6 +39,9 @@ func (k *Kernel) Look(name string, cgroups []string) (State, error) {
 		}
 		s.NIC = &d
 	}
+	if s.Beyond, err = k.beyond(&s.Device); err != nil {
+		return s, err
+	}
 	for _, dir := range cgroups {
 		on, err := bpf.On(dir, link.Index)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -48,6 +51,24 @@ func (k *Kernel) Look(name string, cgroups []string) (State, error) {
 		s.Counters = append(s.Counters, on.Counters...)
 	}
 	return s, nil
+}
+
+// beyond names the interfaces that filters of a device send packets to.
+func (k *Kernel) beyond(d *tc.Device) (map[int]string, error) {
+	names := make(map[int]string)
+	for _, f := range d.Filters {
+		for _, index := range f.Redirects() {
+			if _, known := names[index]; known {
+				continue
+			}
+			l, err := k.LinkByIndex(index)
+			if err != nil && !errors.Is(err, tc.ErrNoDevice) {
+				return nil, err
+			}
+			names[index] = l.Name
+		}
+	}
+	return names, nil
 }
 
 // aliasPrefix begins what `ip link` shows beside our virtual NIC; the kernel keeps it with the NIC, so it tells ours
@@ -184,6 +205,17 @@ func (k *Kernel) control(c Change) error {
 		return err
 	}
 	r := c.Record
+	if c.Verb != tc.Delete && len(c.To) > 0 {
+		var to []int
+		for _, name := range c.To {
+			l, err := k.Link(name)
+			if err != nil {
+				return fmt.Errorf("it leads to %s: %w", name, err)
+			}
+			to = append(to, l.Index)
+		}
+		r = r.Redirected(to)
+	}
 	if c.Filter != nil && c.Verb != tc.Delete {
 		nic := 0
 		if c.Filter.Redirect != "" {

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -209,6 +210,19 @@ func (p *pair) shapeOn(device string, w netshape.Wanted, cgroups ...string) []ne
 		p.t.Errorf("a second plan: %v %v", again, err)
 	}
 	return steps
+}
+
+// types runs a command inside, and gives what it printed.
+func (n *netns) types(line string) (out []byte) {
+	n.t.Helper()
+	words := strings.Fields(line)
+	n.must(line, func() (err error) {
+		if out, err = exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
+			err = fmt.Errorf("%w: %s", err, out)
+		}
+		return err
+	})
+	return out
 }
 
 // groups makes cgroup2 directories below a test root and gives their paths.

@@ -16,6 +16,8 @@ type State struct {
 	Programs []bpf.Program // those of ours on the directories that were looked at
 	Policers []bpf.Program // the same, of those that police what arrives at this interface
 	Counters []bpf.Program // the same, of those that count
+	// Beyond names the interfaces that filters of Device send packets to, by their index; "" is one that is gone.
+	Beyond map[int]string
 }
 
 // Foreign is what stood on an interface before bulkhead: enough to put it back as far as the kernel shows it.
@@ -83,11 +85,11 @@ func (s *State) Foreign(w Wanted) (*Foreign, error) {
 		for _, q := range qdiscs {
 			found = append(found, fmt.Sprintf("qdisc %s at %s", q, q.Parent))
 		}
-		f.Egress = restore(&s.Device, qdiscs, func(r tc.Record) bool { return !r.OnIngress() })
+		f.Egress = s.restore(qdiscs, func(r tc.Record) bool { return !r.OnIngress() })
 	}
 	if q, has, ours := s.ingress(); w.wants(Ingress) && has && !ours {
 		found = append(found, "qdisc "+q.String())
-		f.Ingress = restore(&s.Device, []tc.Record{q}, tc.Record.OnIngress)
+		f.Ingress = s.restore([]tc.Record{q}, tc.Record.OnIngress)
 	}
 	switch {
 	case len(found) == 0:
@@ -96,7 +98,7 @@ func (s *State) Foreign(w Wanted) (*Foreign, error) {
 		return nil, &ForeignError{Device: s.Device.Name, Found: found}
 	}
 	for _, c := range slices.Concat(f.Egress, f.Ingress) {
-		if c.Record.OneWay() {
+		if c.Record.OneWay() || slices.Contains(c.To, "") {
 			return nil, &Problem{Device: s.Device.Name, Text: fmt.Sprintf("%s could not be put back as it is", c),
 				Hint: "take it away yourself, or leave this interface alone"}
 		}
@@ -130,7 +132,8 @@ func foreignEgress(d *tc.Device) []tc.Record {
 }
 
 // restore gives the changes that bring qdiscs back, with their classes and filters, parents first.
-func restore(d *tc.Device, qdiscs []tc.Record, on func(tc.Record) bool) []Change {
+func (s *State) restore(qdiscs []tc.Record, on func(tc.Record) bool) []Change {
+	d := &s.Device
 	if len(qdiscs) == 0 {
 		return nil
 	}
@@ -171,7 +174,11 @@ func restore(d *tc.Device, qdiscs []tc.Record, on func(tc.Record) bool) []Change
 	}
 	for _, f := range d.Filters {
 		if on(f) && f.Real() {
-			changes = append(changes, change(tc.Add, FilterOf, tc.Writable(f)))
+			c := change(tc.Add, FilterOf, tc.Writable(f))
+			for _, index := range f.Redirects() {
+				c.To = append(c.To, s.Beyond[index])
+			}
+			changes = append(changes, c)
 		}
 	}
 	return changes

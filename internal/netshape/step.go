@@ -30,6 +30,9 @@ type Change struct {
 	// another one.
 	Index  int       `json:"index,omitempty"`
 	Record tc.Record `json:"record,omitzero"`
+	// To names the interfaces that the actions of somebody else's filter send packets to, in the order of
+	// tc.Record.Redirects: one that was made anew has another index.
+	To []string `json:"to,omitempty"`
 	// Filter is that of ours: its options are encoded when the virtual NIC is there.
 	Filter  *tc.Filter   `json:"filter,omitempty"`
 	For     string       `json:"for,omitempty"` // of a virtual NIC: the interface it serves

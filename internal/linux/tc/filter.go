@@ -7,7 +7,6 @@ import (
 	"bulkhead/internal/linux/nlattr"
 
 	"github.com/vishvananda/netlink/nl"
-	"golang.org/x/sys/unix"
 )
 
 // Protocols of a filter (include/uapi/linux/if_ether.h).
@@ -111,7 +110,7 @@ func (f Filter) Options(nic int) []byte {
 	if f.Redirect != "" {
 		act := nl.NewRtAttr(nl.TCA_U32_ACT, nil)
 		first := act.AddRtAttr(firstAction, nil)
-		first.AddRtAttr(nl.TCA_ACT_KIND, nl.ZeroTerminated("mirred"))
+		first.AddRtAttr(nl.TCA_ACT_KIND, nl.ZeroTerminated(mirred))
 		first.AddRtAttr(nl.TCA_ACT_OPTIONS, nil).AddRtAttr(nl.TCA_MIRRED_PARMS, redirectTo(nic))
 		a = append(a, act.Serialize()...)
 	}
@@ -160,40 +159,24 @@ func ParseFilter(r Record, nic func(index int) string) (Filter, bool) {
 	return f, true
 }
 
-// struct tc_mirred: index, capabilities, action, two counts, what it does, and where to. The library counts two bytes
-// too many.
+// struct tc_mirred: index, capabilities, action, two counts (tc_gen, with which every action begins), what it does, and
+// where to. The library counts two bytes too many.
 const (
+	mirred        = "mirred"
 	mirredSize    = 28
-	mirredAction  = 8
+	genCapab      = 4
+	genAction     = 8
+	genRefs       = 12 // who knows the action
+	genBinds      = 16 // filters that use it
+	genSize       = 20
 	mirredEaction = 20
 	mirredIndex   = 24
 )
 
 func redirectTo(nic int) []byte {
 	b := make([]byte, mirredSize)
-	binary.NativeEndian.PutUint32(b[mirredAction:], actStolen)
+	binary.NativeEndian.PutUint32(b[genAction:], actStolen)
 	binary.NativeEndian.PutUint32(b[mirredEaction:], egressRedir)
 	binary.NativeEndian.PutUint32(b[mirredIndex:], uint32(nic))
 	return b
-}
-
-// actionsOf is the attribute that holds the actions of a filter, by its kind.
-var actionsOf = map[string]int{
-	"u32": nl.TCA_U32_ACT, "flower": nl.TCA_FLOWER_ACT, "matchall": nl.TCA_MATCHALL_ACT, "bpf": nl.TCA_BPF_ACT,
-}
-
-// RedirectOf finds where the first action of a filter sends packets.
-func RedirectOf(r Record) (index int, ok bool) {
-	act, _ := nlattr.Find(r.Options, actionsOf[r.Kind])
-	first, ok := nlattr.Find(act, firstAction)
-	if !ok {
-		return 0, false
-	}
-	kind, _ := nlattr.Find(first, nl.TCA_ACT_KIND)
-	options, _ := nlattr.Find(first, nl.TCA_ACT_OPTIONS)
-	parms, ok := nlattr.Find(options, nl.TCA_MIRRED_PARMS)
-	if !ok || unix.ByteSliceToString(kind) != "mirred" || len(parms) < mirredSize {
-		return 0, false
-	}
-	return int(binary.NativeEndian.Uint32(parms[mirredIndex:])), true
 }

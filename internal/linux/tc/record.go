@@ -70,11 +70,13 @@ func (r Record) Real() bool { return r.Handle != 0 && (r.Kind != "u32" || r.Hand
 
 // OneWay says that a record cannot be written back as it is shown. For a BPF filter the kernel wants an open program,
 // for taprio, mqprio and etf a schedule. It wants the rate table of a "police" action (ENOMEM without) and does not
-// show it. A "mirred" action comes back under its old number; when another action has that by then, the filter leads
-// where that one does (seen on 6.1).
+// show it. A "mirred" action that others share, or that leads to no interface, is nothing to make anew.
 func (r Record) OneWay() bool {
-	return slices.Contains([]string{"bpf", "taprio", "mqprio", "etf"}, r.Kind) ||
-		bytes.Contains(r.Options, []byte("police\x00")) || bytes.Contains(r.Options, []byte("mirred\x00"))
+	if slices.Contains([]string{"bpf", "taprio", "mqprio", "etf"}, r.Kind) {
+		return true
+	}
+	return bytes.Contains(r.Options, []byte("police\x00")) ||
+		bytes.Contains(r.Options, []byte(mirred+"\x00")) && !r.redirectsAlone()
 }
 
 // HashTables finds a preference of u32 filters with a hash table beside the one that every preference has. Such

@@ -14,7 +14,7 @@ import (
 // its tables by itself.
 func Writable(r Record) Record {
 	if kind, ok := flagsOf[r.Kind]; ok {
-		return tableless(cutFlags(r, kind))
+		return numberless(tableless(cutFlags(r, kind)))
 	}
 	if len(timesOf[r.Kind]) > 0 {
 		return exactTimes(r)
