@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/examples"
 	"bulkhead/internal/netshape"
 	"bulkhead/internal/testhost"
 )
@@ -147,6 +148,21 @@ func TestMariaDB(t *testing.T) {
 	}
 	s.must("release", "--all")
 	s.clean("released")
+
+	// The example of all four kinds of limits, for this server and this interface.
+	text, err := examples.Policies.ReadFile("mysql.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, groups, _ := strings.Cut(string(text), "groups:\n")
+	s.write("", strings.NewReplacer("each: {engine: mysql}", "each: {engine: mysql, datadir: "+data+"}",
+		"/var/lib/mysql", data, "eth0", device).Replace(groups))
+	s.exits(0, nil, "check")
+	s.exits(0, []string{"cpu.limit", "memory.max", "io.write.iops", "network.egress"}, "plan")
+	s.must("apply")
+	s.verified()
+	s.must("release", "--all")
+	s.clean("released again")
 }
 
 // The rates as iperf3 sees them: its goodput beside what the class counts.
