@@ -22,9 +22,10 @@ func TestExamplesAreSound(t *testing.T) {
 	}
 	facts := &host.Facts{Systemd: true, CPUs: idset.New(0, 1, 2, 3), MemTotal: 16 << 30, SwapTotal: 1 << 30,
 		PageSize: 4096,
-		Nodes:    []host.Node{{ID: 0, CPUs: idset.New(0, 1)}, {ID: 1, CPUs: idset.New(2, 3)}},
-		Mounts:   mountinfo.Mounts{{Dev: "8:16", Point: "/", Type: "ext4", Source: "/dev/sdb"}},
-		Devices:  []blockdev.Device{{Number: "8:16", Name: "sdb"}}}
+		Nodes: []host.Node{{ID: 0, CPUs: idset.New(0, 1), MemTotal: 8 << 30},
+			{ID: 1, CPUs: idset.New(2, 3), MemTotal: 8 << 30}},
+		Mounts:  mountinfo.Mounts{{Dev: "8:16", Point: "/", Type: "ext4", Source: "/dev/sdb"}},
+		Devices: []blockdev.Device{{Number: "8:16", Name: "sdb", Kind: blockdev.Disk}}}
 	for _, name := range files {
 		text, err := Policies.ReadFile(name)
 		if err != nil {

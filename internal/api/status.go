@@ -152,8 +152,10 @@ type Member struct {
 	Comm string `json:"comm"`
 	User string `json:"user"`
 	// Placed is false when it belongs to the group and is not in its directories (yet).
-	Placed bool   `json:"placed"`
-	By     string `json:"by"` // the rule or pin that claims it
+	Placed bool `json:"placed"`
+	// Kept is the unit that keeps it out of them.
+	Kept string `json:"kept_in,omitempty"`
+	By   string `json:"by"` // the rule or pin that claims it
 }
 
 // Everything is what is released when no group is named.

@@ -225,3 +225,37 @@ func TestOwnMemoryLimitIsHeld(t *testing.T) {
 		})
 	}
 }
+
+// A process that a unit keeps out of its group is not told as one that the group's limits hold.
+func TestKeptInAUnitIsNotHeld(t *testing.T) {
+	m := newMachine(t, "")
+	m.service("cron.service", "/usr/sbin/cron")
+	backup := m.start("/usr/bin/backup all")
+	(*machineKernel)(m).Move(backup.PID, "/system.slice/cron.service")
+	m.apply(jobs)
+	c := m.Reconciler.Controller
+	readings, err := inspect.Verify(t.Context(), c, nil)
+	m.must(err)
+	i := slices.IndexFunc(readings, func(r verify.Reading) bool { return r.Key == verify.KeyMembers })
+	if i < 0 || !readings[i].Fault() || !strings.Contains(readings[i].Reason, "kept in cron.service") {
+		t.Errorf("verify: %+v", readings)
+	}
+	e, err := inspect.Explain(t.Context(), c, backup.PID, inspect.ExplainOptions{})
+	m.must(err)
+	if e.Group != "jobs" || e.Placed || !strings.Contains(e.Reason, "a part of cron.service") {
+		t.Errorf("explain: %+v", e)
+	}
+	status, err := inspect.Status(t.Context(), c)
+	m.must(err)
+	if got := status.Groups[0].Members; len(got) != 1 || got[0].Placed || got[0].Kept != "cron.service" {
+		t.Errorf("status: %+v", got)
+	}
+	if done, err := m.full(); err != nil || done.Repaired > 0 || m.where(backup) != "/system.slice/cron.service" {
+		t.Errorf("a look: %+v, %v, it is in %s", done, err, m.where(backup))
+	}
+	m.apply("groups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: 50, from_unit: true}\n")
+	if readings, err = inspect.Verify(t.Context(), c, nil); err != nil ||
+		slices.ContainsFunc(readings, func(r verify.Reading) bool { return r.Fault() }) {
+		t.Errorf("verify with from_unit: %+v, %v", readings, err)
+	}
+}

@@ -214,7 +214,11 @@ func Explain(ctx context.Context, c *transaction.Controller, pid int, o ExplainO
 	for _, p := range v.Members {
 		if p.Process.PID == pid {
 			e.Group, e.By = p.Group, p.By
-			e.Placed = v.Layout.Placed(&p.Process, p.Group)
+			unit := v.Layout.Stuck(&p.Process, p.Group)
+			if e.Placed = unit == "" && v.Layout.Placed(&p.Process, p.Group); unit != "" {
+				e.Reason = "it is a part of " + unit + ", and no limit of the group holds it; `from_unit: true` " +
+					"takes out of a unit what is not its main process"
+			}
 		}
 	}
 	if e.Group == "" {

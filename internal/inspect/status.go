@@ -120,9 +120,10 @@ func groupStatus(c *transaction.Controller, v *transaction.View, s *state.Docume
 		if p.Group != name {
 			continue
 		}
+		kept := v.Layout.Stuck(&p.Process, name)
 		g.Members = append(g.Members, api.Member{
 			PID: p.Process.PID, Comm: p.Process.Comm, User: c.Host.Users.UserName(p.Process.UID),
-			Placed: v.Layout.Placed(&p.Process, name), By: p.Rule,
+			Placed: kept == "" && v.Layout.Placed(&p.Process, name), Kept: kept, By: p.Rule,
 		})
 		addTasks(c.Host, &g.Tasks, p.Process)
 	}

@@ -75,7 +75,7 @@ func (v *Snapshot) ReadBack(groups []classify.Group, root bool) []Reading {
 	return all
 }
 
-// members says whether all members of a group are in its directories.
+// members says whether all members of a group are in its directories, and not kept in a unit outside of them.
 func (v *Snapshot) members(group string) (l Limit, any bool) {
 	all, outside := 0, []string(nil)
 	for _, p := range v.Members {
@@ -83,7 +83,10 @@ func (v *Snapshot) members(group string) (l Limit, any bool) {
 			continue
 		}
 		all++
-		if !v.Layout.Placed(&p.Process, group) {
+		switch unit := v.Layout.Stuck(&p.Process, group); {
+		case unit != "":
+			outside = append(outside, fmt.Sprintf("process %d (%s), kept in %s", p.Process.PID, p.Process.Comm, unit))
+		case !v.Layout.Placed(&p.Process, group):
 			outside = append(outside, fmt.Sprintf("process %d (%s)", p.Process.PID, p.Process.Comm))
 		}
 	}

@@ -235,7 +235,10 @@ func members(all []api.Member, governed bool) string {
 			break
 		}
 		word := fmt.Sprintf("%s %d (%s)", m.Comm, m.PID, m.User)
-		if governed && !m.Placed {
+		switch {
+		case governed && m.Kept != "":
+			word += " KEPT IN " + m.Kept
+		case governed && !m.Placed:
 			word += " NOT PLACED YET"
 		}
 		words = append(words, word)

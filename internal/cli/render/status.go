@@ -216,7 +216,10 @@ func groupState(g api.GroupStatus) string {
 		}
 	}
 	for _, m := range g.Members {
-		if !m.Placed {
+		switch {
+		case m.Kept != "":
+			counts["KEPT IN A UNIT"]++
+		case !m.Placed:
 			counts["NOT PLACED YET"]++
 		}
 	}
@@ -227,7 +230,7 @@ func groupState(g api.GroupStatus) string {
 	case g.Frozen != "":
 		words = append(words, "FROZEN")
 	}
-	for _, word := range []string{"DIFFERS", "NOT ENFORCED", "NOT PLACED YET"} {
+	for _, word := range []string{"DIFFERS", "NOT ENFORCED", "NOT PLACED YET", "KEPT IN A UNIT"} {
 		if n := counts[word]; n > 0 {
 			words = append(words, fmt.Sprintf("%d %s", n, word))
 		}
