@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/knob/format"
+	"bulkhead/internal/policy"
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/unitname"
 )
@@ -22,11 +23,11 @@ const quotaStep = 100
 
 // Properties gives the properties of systemd that bring the row's file in a unit's directory to the values of that
 // directory, which text gives: the whole line of a plain file, one device's of a per-device file, "" for one that
-// is not known. devices are those that the file is to have a line for. ok is false when the file must be written
-// by ourselves: systemd does not know it on such a unit, or takes the property and writes nothing.
-func (r *Row) Properties(u Unit, devices []string, text func(file, device string) string) (set []systemd.Assignment,
-	ok bool) {
-	if r.via != "" && !u.Version.AtLeast(bfqByProperty) {
+// is not known. devices are those that a file of the directory is to have a line for; nil is none. ok is false when the
+// file must be written by ourselves: systemd does not know it on such a unit, or takes the property and writes nothing.
+func (r *Row) Properties(u Unit, devices func(file string) []string, text func(file, device string) string) (
+	set []systemd.Assignment, ok bool) {
+	if r.via == policy.ViaBFQ && !u.Version.AtLeast(bfqByProperty) {
 		return nil, false
 	}
 	for _, name := range r.properties {
@@ -71,7 +72,8 @@ func (r *Row) PropertySettings() []string {
 }
 
 // propertyText is the value of one property.
-func (r *Row) propertyText(row *systemd.Row, devices []string, text func(file, device string) string) (string, bool) {
+func (r *Row) propertyText(row *systemd.Row, devices func(file string) []string,
+	text func(file, device string) string) (string, bool) {
 	value := r.Parse(text(r.File, ""))
 	switch row.Name {
 	case "CPUQuotaPerSecUSec", "CPUQuotaPeriodUSec":
@@ -128,19 +130,30 @@ func (r *Row) weightText(row *systemd.Row, text func(file, device string) string
 }
 
 // deviceText gives the lines of a property per device: the node that udev makes for each number, and the value.
-func (r *Row) deviceText(row *systemd.Row, devices []string, text func(file, device string) string) string {
+func (r *Row) deviceText(row *systemd.Row, devices func(file string) []string,
+	text func(file, device string) string) string {
+	files := []string{r.File}
+	switch {
+	case devices == nil:
+		return ""
+	case r.via != "":
+		files = weightFiles
+	}
 	var lines []string
-	for _, device := range devices {
-		value := r.Parse(text(r.File, device))
-		switch {
-		case r.via != "":
-			value = propertyWeight(value)
-		case r.Version == 2:
-			i := slices.IndexFunc(format.IOMaxFields, func(f format.IOMaxField) bool { return f.Property == row.Name })
-			value = format.IOMax{}.Values(value)[i]
-		}
-		if value != "" && value != "0" && value != "max" {
-			lines = append(lines, "/dev/block/"+device+" "+value)
+	for _, file := range files {
+		for _, device := range devices(file) {
+			value := r.Parse(text(file, device))
+			switch {
+			case file == bfqFile:
+				value = propertyWeight(value)
+			case r.via == "" && r.Version == 2:
+				i := slices.IndexFunc(format.IOMaxFields,
+					func(f format.IOMaxField) bool { return f.Property == row.Name })
+				value = format.IOMax{}.Values(value)[i]
+			}
+			if value != "" && value != "0" && value != "max" && value != r.Default {
+				lines = append(lines, "/dev/block/"+device+" "+value)
+			}
 		}
 	}
 	return strings.Join(lines, "\n")

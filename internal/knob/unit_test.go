@@ -104,7 +104,7 @@ func TestProperties(t *testing.T) {
 				}
 			}
 			slices.Sort(devices)
-			got, ok := rowOf(t, test.version, test.file).Properties(test.unit, devices,
+			got, ok := rowOf(t, test.version, test.file).Properties(test.unit, func(string) []string { return devices },
 				func(file, device string) string {
 					return test.values[strings.TrimSpace(file+" "+device)]
 				})

@@ -12,10 +12,10 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// ioWeightRows are the files that hold the weight of a group on a disk. Under systemd BFQ's on cgroup v2 goes by
-// property: a daemon-reload writes the default, with which BFQ forgets the weights for devices
-// (bfq_io_set_weight_legacy; measured on 252). The others are written by file: iocost keeps its lines (measured), and
-// on v1 systemd knows no weight of BFQ's for a device, so the agent puts it back.
+// ioWeightRows are the files that hold the weight of a group on a disk. Under systemd those of cgroup v2 go by
+// property. For BFQ a daemon-reload writes the default, with which it forgets the weights for devices
+// (bfq_io_set_weight_legacy; measured on 252); and without a property systemd hands a service no io controller. On v1
+// systemd knows no weight of BFQ's for a device, so the agent puts it back.
 func ioWeightRows() []*Row {
 	row := func(version int, file, since, via, none string, late bool) *Row {
 		return &Row{
@@ -27,15 +27,21 @@ func ioWeightRows() []*Row {
 			}}}, Encode: encodeIOWeight(via, none),
 		}
 	}
-	bfq := row(2, "io.bfq.weight", "5.4", policy.ViaBFQ, "default", true)
-	bfq.properties = []string{"IODeviceWeight"}
+	bfq := row(2, bfqFile, "5.4", policy.ViaBFQ, "default", true)
+	iocost := row(2, "io.weight", "5.4", policy.ViaIOCost, "default", true)
+	iocost.properties, bfq.properties = []string{"IODeviceWeight"}, []string{"IODeviceWeight"}
 	return []*Row{
 		row(1, "blkio.bfq.weight_device", "5.4", policy.ViaBFQ, "default", true),
 		row(1, "blkio.weight_device", "", policy.ViaCFQ, "0", false),
-		row(2, "io.weight", "5.4", policy.ViaIOCost, "default", true),
+		iocost,
 		bfq,
 	}
 }
+
+// weightFiles are the files that IODeviceWeight= writes, each for the disks that weigh so.
+var weightFiles = []string{"io.weight", bfqFile}
+
+const bfqFile = "io.bfq.weight"
 
 // bfqByProperty is the release of systemd from which IODeviceWeight= is BFQ's too.
 const bfqByProperty = 250

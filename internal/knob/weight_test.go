@@ -93,21 +93,38 @@ func TestDiskRows(t *testing.T) {
 	}
 }
 
-// systemd makes BFQ's weight of the one that it is told: what it is told must come to ours again.
+// systemd makes BFQ's weight of the one that it is told: what it is told must come to ours again. The property has the
+// disks of both files.
 func TestWeightByProperty(t *testing.T) {
-	row := row(t, "io.bfq.weight")
+	bfqs, iocosts := row(t, "io.bfq.weight"), row(t, "io.weight")
+	slice := func(version int) Unit { return Unit{Name: "a.slice", Version: systemd.Version{Number: version}} }
+	disks := map[string][]string{"io.bfq.weight": {"8:0"}}
+	devices := func(file string) []string { return disks[file] }
 	for bfq, told := range map[string]string{"1": "1", "100": "100", "101": "111", "181": "991", "1000": "10000"} {
 		text := func(_, _ string) string { return bfq }
-		set, ok := row.Properties(Unit{Name: "a.slice", Version: systemd.Version{Number: 252}}, []string{"8:0"}, text)
+		set, ok := bfqs.Properties(slice(252), devices, text)
 		if !ok || len(set) != 1 || set[0].Name != "IODeviceWeight" || set[0].Text != "/dev/block/8:0 "+told {
 			t.Errorf("%s: %v, %t, want %s", bfq, set, ok, told)
 		}
 		if n, _ := strconv.Atoi(told); n > 100 && strconv.Itoa(100+(n-100)*900/9900) != bfq {
 			t.Errorf("systemd makes %d of %s, want %s", 100+(n-100)*900/9900, told, bfq)
 		}
-		if set, ok := row.Properties(Unit{Name: "a.slice", Version: systemd.Version{Number: 247}}, []string{"8:0"},
-			text); ok {
+		if set, ok := bfqs.Properties(slice(247), devices, text); ok {
 			t.Errorf("before 250: %v", set)
 		}
+	}
+	disks["io.weight"] = []string{"8:16", "8:32"}
+	text := func(file, device string) string {
+		return map[string]string{"io.bfq.weight": "101", "io.weight8:16": "500", "io.weight8:32": "default"}[file+
+			map[bool]string{true: device}[file == "io.weight"]]
+	}
+	for _, r := range []*Row{bfqs, iocosts} {
+		set, ok := r.Properties(slice(252), devices, text)
+		if !ok || len(set) != 1 || set[0].Text != "/dev/block/8:16 500\n/dev/block/8:0 111" {
+			t.Errorf("%s: %v, %t", r.File, set, ok)
+		}
+	}
+	if set, ok := iocosts.Properties(slice(247), devices, text); !ok || len(set) != 1 {
+		t.Errorf("before 250: %v, %t", set, ok)
 	}
 }

@@ -325,7 +325,15 @@ func (w *writer) properties(dir cgroup.Dir, row *knob.Row, key, to string) (unit
 	if !ok || row.PerDevice && w.Desired.MovesDown(key) {
 		return "", nil
 	}
-	devices, kept := w.told(dir, row)
+	told := func(file string) (devices []string, now string) {
+		rows := w.Desired.Rows[dir.Hierarchy]
+		i := slices.IndexFunc(rows, func(r *knob.Row) bool { return r.File == file })
+		if i < 0 { // not on this host
+			return nil, ""
+		}
+		return w.told(dir, rows[i])
+	}
+	devices := func(file string) []string { list, _ := told(file); return list }
 	set, _ = row.Properties(u, devices, func(file, device string) string {
 		if file == row.File && device == key {
 			return to
@@ -335,8 +343,9 @@ func (w *writer) properties(dir cgroup.Dir, row *knob.Row, key, to string) (unit
 				return v.Text
 			}
 		}
-		if file == row.File && device != "" {
-			return row.Line(kept, device) // left as it is
+		if device != "" {
+			_, now := told(file)
+			return row.Line(now, device) // left as it is
 		}
 		return w.Fallback(dir, file)
 	})
@@ -350,7 +359,8 @@ func unset(w *writer, dir cgroup.Dir, row *knob.Row) []systemd.Assignment {
 		return nil
 	}
 	observed := w.Observed.Dirs[dir]
-	set, _ := row.Properties(u, slices.DeleteFunc(row.Devices(observed[row.File]), w.Desired.MovesDown),
+	set, _ := row.Properties(u,
+		func(file string) []string { return slices.DeleteFunc(row.Devices(observed[file]), w.Desired.MovesDown) },
 		func(file, device string) string {
 			text, ok := observed[file]
 			switch {
