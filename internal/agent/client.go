@@ -18,6 +18,7 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/observe"
+	"bulkhead/internal/observe/collect"
 )
 
 // Client talks to a running agent.
@@ -128,6 +129,24 @@ func (c *Client) Sample(ctx context.Context) (*observe.Sample, error) {
 		return nil, err
 	}
 	return a.Sample, a.Error.err()
+}
+
+// Collectors asks how collectors are switched and what they do.
+func (c *Client) Collectors(ctx context.Context) ([]observe.Reading, error) {
+	a, err := c.ask(ctx, http.MethodGet, "/v1/collectors", nil)
+	if err != nil {
+		return nil, err
+	}
+	return a.Collectors, a.Error.err()
+}
+
+// SwitchCollectors switches collectors, and says what became of them all.
+func (c *Client) SwitchCollectors(ctx context.Context, change collect.Change) ([]observe.Reading, error) {
+	a, err := c.ask(ctx, http.MethodPost, "/v1/collectors", change)
+	if err != nil {
+		return nil, err
+	}
+	return a.Collectors, a.Error.err()
 }
 
 // History asks for everything that was changed.

@@ -9,6 +9,7 @@ import (
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/observe"
+	"bulkhead/internal/observe/collect"
 	"bulkhead/internal/testhost"
 )
 
@@ -55,4 +56,51 @@ func TestSamples(t *testing.T) {
 	if at := s.group(id.PID); at != "-" {
 		t.Errorf("released, the process is in %s", at)
 	}
+}
+
+// Collectors are switched while the agent runs: the next sample has what they tell, an unknown name changes nothing,
+// and a restart neither.
+func TestCollectors(t *testing.T) {
+	ctx := context.Background()
+	s := newSite(t)
+	options := Options{Every: every, Full: 200 * time.Millisecond, Sample: 100 * time.Millisecond}
+	s.startWith(options)
+	has := func(what string, want, not observe.Part) {
+		t.Helper()
+		s.sampled(what, func(one *observe.Sample) bool { return one.Has(want) && !one.Has(not) })
+	}
+	s.sampled("every collector", func(one *observe.Sample) bool {
+		for _, p := range observe.Parts {
+			if !one.Has(p) {
+				return false
+			}
+		}
+		return len(one.Host.Figures) > 0
+	})
+	if _, err := s.client.SwitchCollectors(ctx, collect.Change{Verb: collect.Set,
+		Names: []string{"diskstats", "meminfo"}, For: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	has("disks and no CPU", observe.DiskStats, observe.CPU)
+	_, err := s.client.SwitchCollectors(ctx, collect.Change{Verb: collect.Enable, Names: []string{"cpu", "cpus"}})
+	if api.CodeOf(err) != api.CodeUsage || api.HintOf(err) == "" {
+		t.Errorf("an unknown name: %v", err)
+	}
+	has("disks and no CPU, still", observe.DiskStats, observe.CPU)
+	s.stop()
+	s.startWith(options)
+	has("disks and no CPU after a restart", observe.DiskStats, observe.CPU)
+	all, err := s.client.Collectors(ctx)
+	if err != nil || len(all) != len(observe.Parts) {
+		t.Fatalf("%d collectors: %v", len(all), err)
+	}
+	for _, c := range all {
+		if on := c.Name == observe.DiskStats || c.Name == observe.MemInfo; c.On != on || c.Until == nil {
+			t.Errorf("after a restart: %+v", c)
+		}
+	}
+	if _, err := s.client.SwitchCollectors(ctx, collect.Change{Verb: collect.Reset}); err != nil {
+		t.Fatal(err)
+	}
+	has("CPU after a reset", observe.CPU, "")
 }

@@ -31,6 +31,8 @@ type answer struct {
 	Forbidden []string `json:"forbidden,omitempty"`
 	// Sample is the answer to samples.
 	Sample *observe.Sample `json:"sample,omitempty"`
+	// Collectors is the answer to collectors.
+	Collectors []observe.Reading `json:"collectors,omitempty"`
 	// History is the answer to history.
 	History []journal.Entry `json:"history,omitempty"`
 	Error   *wireError      `json:"error,omitempty"`

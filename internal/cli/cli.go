@@ -193,9 +193,9 @@ Start here:
 	addGroup(root, groupChange, "Change:", applyCmd(s), setCmd(s), unsetCmd(s), tuneCmd(s), runCmd(s), moveCmd(s),
 		freezeCmd(s), thawCmd(s), confirmCmd(s))
 	addGroup(root, groupBack, "Back:", rollbackCmd(s), releaseCmd(s))
-	addGroup(root, groupOther, "And:", agentCmd(s), serveCmd(s), importCmd(s), exportCmd(s), benchCmd(&s.output),
-		manual.SchemaCommand(s.stdout), unit.Command(s.text, s.parsed, s.open, s.print),
-		usage.CompletionCommand(s.stdout), versionCmd(&s.output))
+	addGroup(root, groupOther, "And:", append(s.observing().Other(), agentCmd(s), importCmd(s), exportCmd(s),
+		benchCmd(&s.output), manual.SchemaCommand(s.stdout), unit.Command(s.text, s.parsed, s.open, s.print),
+		usage.CompletionCommand(s.stdout), versionCmd(&s.output))...)
 	root.AddCommand(watchdogCmd(s), advice.OutsideCommand(s.look), probeLoadCmd(s), manual.Command())
 	root.SetHelpCommand(usage.HelpCommand())
 	root.SetHelpCommandGroupID(groupOther)

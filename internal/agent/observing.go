@@ -1,0 +1,84 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"bulkhead/internal/api"
+	"bulkhead/internal/metrics"
+	"bulkhead/internal/observe"
+	"bulkhead/internal/observe/collect"
+	"bulkhead/internal/sampling"
+)
+
+// newObserver makes what samples for the agent.
+func (a *Agent) newObserver() *sampling.Observer {
+	return sampling.NewObserver(sampling.Options{Host: a.control.Host, State: a.control.Store.Dir(), Self: a.self,
+		Every: a.o.Sample, Log: a.o.Log, Tasks: func() (map[string]metrics.TaskStates, metrics.Loads) {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return a.tasks, a.loads // neither is changed later
+		}})
+}
+
+// self says what the agent did and costs.
+func (a *Agent) self() (observe.Agent, error) {
+	st := api.Status{}
+	a.Fill(&st)
+	m, err := a.control.Host.Proc.Memory(st.Agent.PID)
+	return observe.Agent{AgentStatus: st.Agent, CPU: cpuTime(), Memory: m.Anon + m.File + m.Shmem}, err
+}
+
+// see has the observer watch what the last full look saw.
+func (a *Agent) see(ctx context.Context) {
+	switch seen := a.control.Seen(); {
+	case seen.View != nil:
+		a.watched = sampling.Of(seen.View, seen.Revision)
+	case seen.Revision == 0:
+		a.watched = nil
+	}
+	a.observer.See(ctx, a.watched)
+}
+
+// samples answers with the last sample. Nothing is read for it.
+func (s *server) samples(w http.ResponseWriter, _ *http.Request) {
+	one := s.agent.observer.Last()
+	if one == nil {
+		write(w, answer{Error: &wireError{Code: api.CodeFailed, Message: "the agent has taken no sample yet",
+			Hint: "it takes the first one after its first look; ask again in a few seconds"}})
+		return
+	}
+	write(w, answer{Sample: one})
+}
+
+// collectors says how collectors are switched and what they do.
+func (s *server) collectors(w http.ResponseWriter, _ *http.Request) {
+	write(w, answer{Collectors: s.agent.observer.Readings()})
+}
+
+// switchCollectors switches collectors, and answers what became of them.
+func (s *server) switchCollectors(w http.ResponseWriter, r *http.Request) {
+	who := peerOf(r)
+	var change collect.Change
+	if !who.root {
+		write(w, answer{Error: &wireError{Code: api.CodeRefused, Message: "only root may switch collectors",
+			Hint: "run it with sudo"}})
+		return
+	}
+	if !read(w, r, &change) {
+		return
+	}
+	err := s.agent.observer.Change(change)
+	var unknown *collect.UnknownError
+	switch {
+	case errors.As(err, &unknown):
+		err = &api.Error{Code: api.CodeUsage, Err: err, Hint: "`bulkhead collectors` lists them"}
+	case err != nil:
+		err = &api.Error{Code: api.CodeFailed, Err: err, Hint: "nothing was changed; see to the state directory"}
+	default:
+		s.agent.o.Log.Info("collectors were switched", "by", s.name(who, ""), "how", change.Verb,
+			"collectors", change.Names, "for", change.For)
+	}
+	write(w, answer{Collectors: s.agent.observer.Readings(), Error: onWire(err)})
+}
