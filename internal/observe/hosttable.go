@@ -6,7 +6,7 @@ import (
 	"bulkhead/internal/metrics"
 )
 
-// hostRows are the metrics of the host. Most show a figure as its collector reads it.
+// hostRows are the metrics of the host, without those of devices. Most show a figure as its collector reads it.
 var hostRows = []Row{
 	{Name: "bulkhead_host_cpus", Part: Stat, Kind: metrics.Gauge, Source: "`/sys/devices/system/cpu/online`",
 		sample: hostCPUs, Help: "CPUs that are online."},
@@ -26,6 +26,23 @@ var hostRows = []Row{
 		"Memory of a NUMA node by kind; the kinds overlap.", "node", "kind"),
 	figures(VMStat, "vm_events_total", "`/proc/vmstat`", "What memory management did, by the kernel's names for it.",
 		"event"),
+	figures(NetStat, "tcp_events_total", "`/proc/net/snmp`, `/proc/net/netstat`",
+		"What TCP did: retransmitted segments, resets, and connections that a full queue of a listener refused.",
+		"event"),
+	figures(NetStat, "tcp_connections", "`/proc/net/snmp`", "TCP connections that are established."),
+	figures(Files, "files", "`/proc/sys/fs/file-nr`", "Open files of the host."),
+	figures(Files, "files_limit", "`/proc/sys/fs/file-nr`", "How many files may be open: fs.file-max."),
+	figures(Clock, "time_seconds", "clock_gettime(2)", "Time of the host's clock, as Unix time."),
+	figures(Kernel, "info", "uname(2)", "1; the kernel release and the architecture are labels.",
+		"release", "machine"),
+}
+
+// hostDeviceRows are the metrics of the host's devices, of which it may have thousands.
+var hostDeviceRows = []Row{
+	figures(FileSystems, "filesystem_bytes", "statfs(2)",
+		"Size of a file system, what is free, and what is free for others than root.", "mount", "kind"),
+	figures(FileSystems, "filesystem_files", "statfs(2)", "Inodes of a file system, and those that are free.",
+		"mount", "kind"),
 	figures(NetDev, "network_bytes_total", "`/proc/net/dev`", "Bytes that an interface sent and received.",
 		"device", "direction"),
 	figures(NetDev, "network_packets_total", "`/proc/net/dev`", "Packets that an interface sent and received.",
@@ -34,10 +51,6 @@ var hostRows = []Row{
 		"device", "direction"),
 	figures(NetDev, "network_dropped_total", "`/proc/net/dev`", "Packets that were dropped for want of room.",
 		"device", "direction"),
-	figures(NetStat, "tcp_events_total", "`/proc/net/snmp`, `/proc/net/netstat`",
-		"What TCP did: retransmitted segments, resets, and connections that a full queue of a listener refused.",
-		"event"),
-	figures(NetStat, "tcp_connections", "`/proc/net/snmp`", "TCP connections that are established."),
 	figures(DiskStats, "disk_bytes_total", "`/proc/diskstats`", "Bytes read from and written to a block device.",
 		"device", "direction"),
 	figures(DiskStats, "disk_operations_total", "`/proc/diskstats`", "Requests that a block device has completed.",
@@ -49,15 +62,6 @@ var hostRows = []Row{
 		"Time in which a block device had a request at all.", "device"),
 	figures(DiskStats, "disk_requests", "`/proc/diskstats`", "Requests that a block device has not completed.",
 		"device"),
-	figures(Files, "files", "`/proc/sys/fs/file-nr`", "Open files of the host."),
-	figures(Files, "files_limit", "`/proc/sys/fs/file-nr`", "How many files may be open: fs.file-max."),
-	figures(FileSystems, "filesystem_bytes", "statfs(2)",
-		"Size of a file system, what is free, and what is free for others than root.", "mount", "kind"),
-	figures(FileSystems, "filesystem_files", "statfs(2)", "Inodes of a file system, and those that are free.",
-		"mount", "kind"),
-	figures(Clock, "time_seconds", "clock_gettime(2)", "Time of the host's clock, as Unix time."),
-	figures(Kernel, "info", "uname(2)", "1; the kernel release and the architecture are labels.",
-		"release", "machine"),
 }
 
 // figures is a row that shows the figures of one name as they were read. One whose name ends in _total is a counter.

@@ -9,9 +9,10 @@ import (
 )
 
 // Table is every metric that is shown of a sample, in order of importance: where there is no room for all figures of a
-// group, those at its end are left out. So what has figures of each disk is last.
+// group, those at its end are left out. So what has figures of each device is last, that of the host behind that of
+// groups.
 var Table = slices.Concat(hostRows, agentRows, cpuRows, memoryRows, pressureRows, taskRows, limitRows, networkRows,
-	ioRows)
+	ioRows, hostDeviceRows)
 
 var cpuRows = []Row{
 	{Name: "bulkhead_group_cpu_seconds_total", Part: CPU, Kind: metrics.Counter, Fields: show("cpu.total_us"),

@@ -41,7 +41,7 @@ again to have it as before.`,
 			if err != nil {
 				return err
 			}
-			return s.show(all)
+			return s.show(all, time.Now())
 		},
 	}
 	c.AddCommand(
@@ -79,7 +79,7 @@ func (s Session) change(verb collect.Verb, use, short, example string) *cobra.Co
 			if err != nil {
 				return err
 			}
-			return s.show(all)
+			return s.show(all, time.Now())
 		},
 	}
 	if verb == collect.Reset {
@@ -94,7 +94,7 @@ func (s Session) change(verb collect.Verb, use, short, example string) *cobra.Co
 }
 
 // show answers with what collectors do.
-func (s Session) show(all []observe.Reading) error {
+func (s Session) show(all []observe.Reading, now time.Time) error {
 	return s.Print(all, func() {
 		rows := [][]string{{"COLLECTOR", "STATE", "EVERY", "LAST", "TOOK", "CPU", "WHAT IT READS"}}
 		for _, c := range all {
@@ -102,7 +102,7 @@ func (s Session) show(all []observe.Reading) error {
 			if c.Age > 0 && c.On {
 				last, took, used = c.Age.Round(100*time.Millisecond).String()+" ago", short(c.Took), short(c.Used)
 			}
-			rows = append(rows, []string{string(c.Name), state(c), c.Every.String(), last, took, used, c.Help})
+			rows = append(rows, []string{string(c.Name), state(c, now), c.Every.String(), last, took, used, c.Help})
 		}
 		render.Table(s.Out, rows)
 		for _, c := range all {
@@ -113,14 +113,18 @@ func (s Session) show(all []observe.Reading) error {
 	})
 }
 
-// state says how a collector is switched.
-func state(c observe.Reading) string {
+// state says how a collector is switched, and until when: with the day, when that is not today.
+func state(c observe.Reading, now time.Time) string {
 	text := "off"
 	if c.On {
 		text = "on"
 	}
 	if c.Until != nil {
-		text += " until " + c.Until.Local().Format("15:04:05")
+		form := time.TimeOnly
+		if until := c.Until.Local(); until.Format(time.DateOnly) != now.Local().Format(time.DateOnly) {
+			form = time.DateTime
+		}
+		text += " until " + c.Until.Local().Format(form)
 	}
 	return text
 }

@@ -53,6 +53,9 @@ func (e *UnknownError) Error() string {
 // With gives the choice after a change. A name that is not known changes nothing: the error is an *UnknownError.
 func (c Choice) With(change Change, now time.Time) (Choice, error) {
 	names, err := parts(change.Names)
+	if err == nil && change.For < 0 {
+		err = fmt.Errorf("for %s is no time; nothing was changed", change.For)
+	}
 	if err != nil {
 		return c, err
 	}

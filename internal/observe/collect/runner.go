@@ -65,10 +65,11 @@ type collector struct {
 	until  time.Time // of a switch of limited duration
 	next   time.Time // when it is to read
 
-	running    time.Time // since when it reads; zero: it does not
-	put        Put       // of the last reading that succeeded; nil: none
-	read       time.Time // when that began
-	fresh      bool      // it is in no sample yet
+	running    time.Time     // since when it reads; zero: it does not
+	put        Put           // of the last reading that succeeded; nil: none
+	read       time.Time     // when that began
+	span       time.Duration // from then to the next one, as it was meant then
+	fresh      bool          // it is in no sample yet
 	took, used time.Duration
 	skipped    int64
 	err        error
@@ -83,7 +84,9 @@ type Runner struct {
 	wake  chan struct{}
 	ended chan struct{} // a reading ended
 
-	mu     sync.Mutex // guards what follows
+	changing sync.Mutex // held while a change is kept: the disk may take long, and nobody else waits for it
+
+	mu     sync.Mutex // guards what follows; choice is written with both held
 	all    []*collector
 	choice Choice
 	begun  time.Time // the begin of the grid
@@ -139,18 +142,19 @@ func (r *Runner) Run(ctx context.Context) {
 // Change switches collectors. It is in effect with the next sample, which is taken at once. An unknown name, or a
 // choice that cannot be kept, changes nothing.
 func (r *Runner) Change(change Change) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := time.Now()
-	next, err := r.choice.With(change, now)
+	r.changing.Lock()
+	defer r.changing.Unlock()
+	next, err := r.choice.With(change, time.Now())
 	if err == nil {
 		err = r.o.Save(next)
 	}
 	if err != nil {
 		return err
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.choice = next
-	r.turn(now)
+	r.turn(time.Now())
 	r.stir()
 	return nil
 }
@@ -282,9 +286,7 @@ func (r *Runner) take(ctx context.Context, c *collector) {
 	defer cancel()
 	m := Meter{clock: r.o.clock}
 	began := time.Now()
-	m.start()
-	put, err := c.source(ctx, &m)
-	m.stop()
+	put, err := c.attempt(ctx, &m)
 	if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("it took longer than %s: %w", c.Limit, err)
 	}
@@ -295,6 +297,19 @@ func (r *Runner) take(ctx context.Context, c *collector) {
 	case r.ended <- struct{}{}:
 	default:
 	}
+}
+
+// attempt reads. What a source panics with is an error of its collector: one line of the kernel that nobody thought of
+// ends no agent.
+func (c *collector) attempt(ctx context.Context, m *Meter) (put Put, err error) {
+	defer func() {
+		m.stop()
+		if why := recover(); why != nil {
+			err = fmt.Errorf("it failed by a defect of its own: %v", why)
+		}
+	}()
+	m.start()
+	return c.source(ctx, m)
 }
 
 // end takes in what a reading told. The caller holds the lock.
@@ -315,7 +330,7 @@ func (r *Runner) end(c *collector, put Put, err error, began time.Time, used tim
 		c.err = err
 		return
 	}
-	c.put, c.read, c.fresh, c.err = put, began, true, nil
+	c.put, c.read, c.span, c.fresh, c.err = put, began, r.every(c, now), true, nil
 	if c.dear++; used <= c.Budget {
 		c.dear = 0
 	}
@@ -396,7 +411,7 @@ func (r *Runner) reading(c *collector, now time.Time) observe.Reading {
 	}
 	if c.put != nil {
 		at.Age = now.Sub(c.read)
-		at.Told = at.Age <= staleAfter*at.Every+c.Limit
+		at.Told = at.Age <= staleAfter*max(at.Every, c.span)+c.Limit
 	}
 	if !c.running.IsZero() && now.Sub(c.running) > c.Limit {
 		at.Waiting = now.Sub(c.running)

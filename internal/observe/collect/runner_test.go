@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
@@ -15,7 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"bulkhead/internal/metrics"
 	"bulkhead/internal/observe"
 )
 
@@ -32,6 +30,8 @@ type site struct {
 	fail    map[observe.Part]error
 	cost    map[observe.Part]time.Duration // of a CPU
 	saves   error
+	disk    chan struct{} // where keeping a choice waits
+	panics  observe.Part
 	mu      sync.Mutex // guards read, hang, fail and cost
 }
 
@@ -52,6 +52,9 @@ func (s *site) start(choice Choice) {
 		Log:   slog.New(slog.NewTextHandler(&s.log, nil)),
 		clock: func() (int, time.Duration) { return 1, 0 },
 		Save: func(c Choice) error {
+			if s.disk != nil {
+				<-s.disk
+			}
 			if s.saves == nil {
 				s.kept = c
 			}
@@ -75,6 +78,9 @@ func (s *site) start(choice Choice) {
 			s.mu.Unlock()
 			if hang != nil {
 				<-hang
+			}
+			if p == s.panics {
+				panic("no such line")
 			}
 			return func(*observe.Sample) {}, fails
 		}
@@ -414,32 +420,60 @@ func TestHot(t *testing.T) {
 	})
 }
 
-// A database that waits, or is held back, makes the host hot; another group does not.
-func TestWaits(t *testing.T) {
-	sample := func(at int, role string, stalled, throttled int64) *observe.Sample {
-		g := observe.Group{Group: "a", Role: role}
-		g.Usage.Pressure = map[string]metrics.Pressure{"io": {Some: &metrics.Stall{Total: stalled}}}
-		g.Usage.CPU.Throttled = &throttled
-		return &observe.Sample{At: time.Unix(int64(at), 0), Groups: []observe.Group{g}}
-	}
-	for i, c := range []struct {
-		role               string
-		stalled, throttled int64 // microseconds in 5 s
-		want               bool
-	}{
-		{"database", 499_000, 499_000, false},
-		{"database", 500_000, 0, true},
-		{"database", 0, 500_000, true},
-		{"batch", 5_000_000, 5_000_000, false},
-	} {
-		before := sample(0, c.role, 7, 7)
-		if got := Waits(before, sample(5, c.role, c.stalled+7, c.throttled+7)); got != c.want {
-			t.Errorf("case %d: %v", i, got)
+// Figures that were in time when they were read are in a sample that is taken a moment after it became hot.
+func TestHotBetweenReadings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		s.start(Choice{})
+		s.pass(4500 * time.Millisecond)
+		s.r.Heat()
+		if err := s.r.Change(Change{Verb: Disable, Names: []string{"memory"}}); err != nil {
+			t.Fatal(err)
 		}
-	}
-	if Waits(nil, sample(5, "database", 1e9, 1e9)) {
-		t.Error("the first sample makes it hot")
-	}
+		s.pass(time.Millisecond)
+		if last := s.r.Last(); last.Has(observe.Memory) || !last.Has(observe.CPU) {
+			t.Errorf("after 4.5 s the sample has %+v", last.Collectors)
+		}
+	})
+}
+
+// A collector that panics fails, and the others go on.
+func TestPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		s.panics = observe.IO
+		s.start(Choice{})
+		s.pass(11 * time.Second)
+		if at := s.reading(observe.IO); !strings.Contains(at.Error, "no such line") || at.Told {
+			t.Errorf("of the one that panics it says %+v", at)
+		}
+		if len(s.read[observe.CPU]) != 3 {
+			t.Errorf("another has read %d times", len(s.read[observe.CPU]))
+		}
+	})
+}
+
+// While a change waits for the disk on which it is kept, collectors read and the last sample is given.
+func TestSlowDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		s.start(Choice{})
+		s.disk = make(chan struct{})
+		done := make(chan error)
+		go func() { done <- s.r.Change(Change{Verb: Disable, Names: []string{"memory"}}) }()
+		s.pass(11 * time.Second)
+		if last := s.r.Last(); last.Age > 5*time.Second || !last.Has(observe.Memory) || len(s.read[observe.CPU]) != 3 {
+			t.Errorf("the last sample is %v old, cpu has read %d times", last.Age, len(s.read[observe.CPU]))
+		}
+		close(s.disk)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		s.pass(time.Millisecond)
+		if s.r.Last().Has(observe.Memory) {
+			t.Error("the change is not in effect")
+		}
+	})
 }
 
 // Without a collector there still is a sample, so that nobody takes the agent for dead.
@@ -452,15 +486,4 @@ func TestNoCollector(t *testing.T) {
 			t.Errorf("the last sample is %+v, and %v have read", last, slices.Sorted(maps.Keys(s.read)))
 		}
 	})
-}
-
-func TestUnknown(t *testing.T) {
-	_, err := Choice{}.With(Change{Verb: Enable, Names: []string{"cpu", "disks", "nets"}}, time.Now())
-	if want := `there is no collector "disks", "nets"; nothing was changed`; fmt.Sprint(err) != want {
-		t.Errorf("%v", err)
-	}
-	next, err := Choice{}.With(Change{Verb: Set, Names: []string{"lr"}}, time.Now())
-	if err != nil || len(next.Set) != 6 {
-		t.Errorf("a tier stands for %v: %v", next.Set, err)
-	}
 }

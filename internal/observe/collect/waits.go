@@ -15,33 +15,60 @@ func Waits(before, now *observe.Sample) bool {
 	if before == nil {
 		return false
 	}
-	span := now.At.Sub(before.At)
 	was := map[string]*observe.Group{}
 	for i := range before.Groups {
 		was[before.Groups[i].Group] = &before.Groups[i]
 	}
+	pressed, ran := between(before, now, observe.Pressure), between(before, now, observe.CPU)
 	for i := range now.Groups {
 		g := &now.Groups[i]
-		if b := was[g.Group]; b != nil && g.Role == "database" && span > 0 &&
-			float64(waited(b, g)) >= waitsFrom*float64(span) {
+		if b := was[g.Group]; b != nil && g.Role == "database" && (long(stalled(b, g), pressed) ||
+			long(throttled(b, g), ran)) {
 			return true
 		}
 	}
 	return false
 }
 
-// waited is the longest time that a group waited for anything.
-func waited(before, now *observe.Group) (longest time.Duration) {
-	note := func(before, now int64) {
-		longest = max(longest, time.Duration(now-before)*time.Microsecond)
-	}
-	for resource, p := range now.Usage.Pressure {
-		if b := before.Usage.Pressure[resource]; b.Some != nil && p.Some != nil {
-			note(b.Some.Total, p.Some.Total)
+// between is the time between the readings of a collector that two samples have; 0: they have the same one, or one has
+// none.
+func between(before, now *observe.Sample, p observe.Part) time.Duration {
+	var at [2]time.Time
+	for i, s := range []*observe.Sample{before, now} {
+		for _, c := range s.Collectors {
+			if c.Name == p && c.Told {
+				at[i] = s.At.Add(-c.Age)
+			}
 		}
 	}
-	if b, n := before.Usage.CPU.Throttled, now.Usage.CPU.Throttled; b != nil && n != nil {
-		note(*b, *n)
+	if at[0].IsZero() || at[1].IsZero() {
+		return 0
+	}
+	return at[1].Sub(at[0])
+}
+
+func long(waited, span time.Duration) bool {
+	return span > 0 && float64(waited) >= waitsFrom*float64(span)
+}
+
+// stalled is the longest time that a group waited for a resource.
+func stalled(before, now *observe.Group) (longest time.Duration) {
+	for resource, p := range now.Usage.Pressure {
+		if b := before.Usage.Pressure[resource]; b.Some != nil && p.Some != nil {
+			longest = max(longest, microseconds(b.Some.Total, p.Some.Total))
+		}
 	}
 	return longest
+}
+
+// throttled is the time for which its CPU limit held a group back.
+func throttled(before, now *observe.Group) time.Duration {
+	if b, n := before.Usage.CPU.Throttled, now.Usage.CPU.Throttled; b != nil && n != nil {
+		return microseconds(*b, *n)
+	}
+	return 0
+}
+
+func microseconds(before, now int64) time.Duration {
+	return time.Duration(now-before) * time.Microsecond
 }

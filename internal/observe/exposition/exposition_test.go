@@ -281,6 +281,21 @@ func TestManyDisks(t *testing.T) {
 			t.Errorf("there is no %s", want)
 		}
 	}
+	for i := range 6000 { // the host has as many, which leave room for all groups
+		disk := []string{fmt.Sprint("dm-", i)}
+		one.Host.Figures = append(one.Host.Figures, observe.Figure{Name: "disk_busy_seconds", Labels: disk},
+			observe.Figure{Name: "disk_requests", Labels: disk})
+	}
+	for key := range gathered(t, patient(Options{Fetch: always(one)})) {
+		if strings.Contains(key, "bulkhead_group_") {
+			delete(all, key)
+		}
+	}
+	for key := range all {
+		if strings.Contains(key, "bulkhead_group_") {
+			t.Errorf("disks of the host displace %s", key)
+		}
+	}
 	if all["bulkhead_series_dropped_total{}"] == 0 {
 		t.Error("nothing was left out")
 	}
