@@ -131,6 +131,16 @@ func (c *Client) Sample(ctx context.Context) (*observe.Sample, error) {
 	return a.Sample, a.Error.err()
 }
 
+// NewerSample waits for a sample after the one of a time, and gives the last one after 10 s in any case. While somebody
+// waits so the agent's quick collectors read every second.
+func (c *Client) NewerSample(ctx context.Context, after time.Time) (*observe.Sample, error) {
+	a, err := c.ask(ctx, http.MethodGet, fmt.Sprintf("/v1/samples?after=%d", after.UnixNano()), nil)
+	if err != nil {
+		return nil, err
+	}
+	return a.Sample, a.Error.err()
+}
+
 // Collectors asks how collectors are switched and what they do.
 func (c *Client) Collectors(ctx context.Context) ([]observe.Reading, error) {
 	a, err := c.ask(ctx, http.MethodGet, "/v1/collectors", nil)

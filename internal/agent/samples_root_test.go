@@ -50,7 +50,9 @@ func TestSamples(t *testing.T) {
 		g.Usage.Memory.Anonymous == nil || one.Revision != 1 {
 		t.Errorf("the sample has %+v, status %+v", g, of)
 	}
-	s.sampled("a later sample", func(later *observe.Sample) bool { return later.At.After(one.At) && later.Age >= 0 })
+	if later, err := s.client.NewerSample(context.Background(), one.At); err != nil || !later.At.After(one.At) {
+		t.Errorf("the sample after that of %v is %+v: %v", one.At, later, err)
+	}
 	s.must(api.Request{Verb: "release", All: true})
 	s.sampled("no group", func(one *observe.Sample) bool { return len(one.Groups) == 0 && one.Revision == 0 })
 	if at := s.group(id.PID); at != "-" {

@@ -92,7 +92,8 @@ type Runner struct {
 	begun  time.Time // the begin of the grid
 	hot    time.Time // until when it is hot
 	last   *observe.Sample
-	anew   bool // a switch has changed what a sample has
+	newer  chan struct{} // closed with the next sample
+	anew   bool          // a switch has changed what a sample has
 }
 
 // New makes a runner of the collectors that have a source.
@@ -112,7 +113,8 @@ func New(o Options) *Runner {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Runner{o: o, choice: o.Choice, begun: time.Now(), wake: make(chan struct{}, 1), ended: make(chan struct{}, 1)}
+	r := &Runner{o: o, choice: o.Choice, begun: time.Now(), wake: make(chan struct{}, 1),
+		ended: make(chan struct{}, 1), newer: make(chan struct{})}
 	for _, c := range observe.Collectors {
 		if source := o.Sources[c.Name]; source != nil {
 			r.all = append(r.all, &collector{Collector: c, source: source, slower: 1})
@@ -177,6 +179,25 @@ func (r *Runner) Last() *observe.Sample {
 	one := *r.last
 	one.Age = time.Since(one.At)
 	return &one
+}
+
+// Newer waits for a sample that was taken after a time, and gives the last one; the same again when ctx ends before.
+// While somebody waits so, the host is hot.
+func (r *Runner) Newer(ctx context.Context, after time.Time) *observe.Sample {
+	r.Heat()
+	for {
+		r.mu.Lock()
+		last, newer := r.last, r.newer
+		r.mu.Unlock()
+		if last != nil && last.At.After(after) {
+			return r.Last()
+		}
+		select {
+		case <-newer:
+		case <-ctx.Done():
+			return r.Last()
+		}
+	}
 }
 
 // Readings says of each collector how it is switched and what it did.
@@ -393,11 +414,13 @@ func (r *Runner) sample(now time.Time) {
 		one.Collectors = append(one.Collectors, at)
 	}
 	one.Every = cmp.Or(one.Every, usually)
-	one.Took, one.Hot = now.Sub(began), r.hot.After(now)
+	one.Took, one.Hot = now.Sub(began).Round(time.Microsecond), r.hot.After(now)
 	if Waits(r.last, one) {
 		r.heat(now)
 	}
 	r.last = one
+	close(r.newer)
+	r.newer = make(chan struct{})
 	r.mu.Unlock()
 	r.o.Taken(one, fresh)
 }
@@ -405,7 +428,7 @@ func (r *Runner) sample(now time.Time) {
 // reading says what a collector did. The caller holds the lock.
 func (r *Runner) reading(c *collector, now time.Time) observe.Reading {
 	at := observe.Reading{Name: c.Name, On: c.on, Tier: c.Tier, Help: c.Help, Every: r.every(c, now), Slower: c.slower,
-		Took: c.took, Used: c.used, Skipped: c.skipped}
+		Took: c.took.Round(time.Microsecond), Used: c.used, Skipped: c.skipped}
 	if !c.until.IsZero() {
 		at.Until = new(c.until)
 	}
