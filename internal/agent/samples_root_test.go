@@ -3,11 +3,17 @@
 package agent
 
 import (
+	"cmp"
 	"context"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"bulkhead/internal/api"
+	"bulkhead/internal/host"
 	"bulkhead/internal/observe"
 	"bulkhead/internal/observe/collect"
 	"bulkhead/internal/testhost"
@@ -105,4 +111,30 @@ func TestCollectors(t *testing.T) {
 		t.Fatal(err)
 	}
 	has("CPU after a reset", observe.CPU, "")
+}
+
+// How long a group waits is counted wherever there is a cgroup2, beside v1 too.
+func TestWaiting(t *testing.T) {
+	s := newSite(t)
+	argument, rule := mark(61032)
+	busy := "^sh -c while :; do :; done " + strings.TrimPrefix(rule, "^sleep ")
+	s.startWith(Options{Every: every, Full: 200 * time.Millisecond, Sample: 100 * time.Millisecond})
+	for range 2 * runtime.NumCPU() {
+		testhost.Spawn(t, "sh", "-c", "while :; do :; done", argument)
+	}
+	s.apply("groups:\n  a: {match: [{cmdline: '" + busy + "'}], cpu: {limit: 50%}}\n")
+	cgroup2 := slices.ContainsFunc(testhost.Hierarchies(t), func(h host.Hierarchy) bool { return h.Version == 2 })
+	if _, err := os.Stat("/proc/pressure/cpu"); err != nil || !cgroup2 {
+		t.Skip("this kernel does not count how long groups wait")
+	}
+	var first int64
+	s.sampled("a wait", func(one *observe.Sample) bool {
+		if len(one.Groups) != 1 || one.Groups[0].Usage.Pressure["cpu"].Some == nil {
+			return false
+		}
+		now := one.Groups[0].Usage.Pressure["cpu"].Some.Total
+		first = cmp.Or(first, now)
+		return now > first
+	})
+	s.must(api.Request{Verb: "release", All: true})
 }
