@@ -87,8 +87,12 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.loop(ctx, server.letIn)
 	}()
 	<-ended
+	a.observer.Wait(recordTime)
 	return nil
 }
+
+// recordTime is how long the end waits for the disk of the record.
+const recordTime = 2 * time.Second
 
 // look looks once and puts right what differs. An error is kept for status and tried again on the
 // next look; the limits that are there stay in force.

@@ -88,6 +88,8 @@ func (a *Agent) open() (*server, error) {
 	mux.HandleFunc("GET /v1/samples", s.samples)
 	mux.HandleFunc("GET /v1/collectors", s.collectors)
 	mux.HandleFunc("POST /v1/collectors", s.switchCollectors)
+	mux.HandleFunc("GET /v1/record", s.record)
+	mux.HandleFunc("GET /v1/record/segments", s.segments)
 	mux.HandleFunc("GET /v1/history", s.history)
 	mux.HandleFunc("GET /v1/placed/{pid}", s.placed)
 	s.http = &http.Server{

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/observe"
 	"bulkhead/internal/observe/collect"
+	"bulkhead/internal/observe/record"
 	"bulkhead/internal/sampling"
 )
 
@@ -37,8 +39,8 @@ func (a *Agent) see(ctx context.Context) {
 	switch seen := a.control.Seen(); {
 	case seen.View != nil:
 		a.watched = sampling.Of(seen.View, seen.Revision)
-	case seen.Revision == 0:
-		a.watched = nil
+	case seen.Rests:
+		a.watched = &sampling.Watched{}
 	}
 	a.observer.See(ctx, a.watched)
 }
@@ -91,4 +93,68 @@ func (s *server) switchCollectors(w http.ResponseWriter, r *http.Request) {
 			"collectors", change.Names, "for", change.For)
 	}
 	write(w, answer{Collectors: s.agent.observer.Readings(), Error: onWire(err)})
+}
+
+// segmentsType is the type of segments of the record.
+const segmentsType = "application/vnd.bulkhead.record"
+
+// record says what the record has.
+func (s *server) record(w http.ResponseWriter, r *http.Request) {
+	done, ok := s.readRecord(w, r)
+	if !ok {
+		return
+	}
+	defer done()
+	reach, err := s.agent.observer.Record.Reach()
+	write(w, answer{Record: &reach, Error: onWire(err)})
+}
+
+// readRecord lets others than root read the record one at a time: the newest segment is compressed for each.
+func (s *server) readRecord(w http.ResponseWriter, r *http.Request) (done func(), ok bool) {
+	switch {
+	case peerOf(r).root:
+		return func() {}, true
+	case s.recordReader.TryLock():
+		return s.recordReader.Unlock, true
+	}
+	write(w, answer{Error: &wireError{Code: api.CodeLocked, Message: "somebody else reads the record",
+		Hint: "try again in a moment"}})
+	return nil, false
+}
+
+// segments gives segments of the record.
+func (s *server) segments(w http.ResponseWriter, r *http.Request) {
+	between := [2]time.Time{}
+	for i, name := range []string{"from", "to"} {
+		at, err := strconv.ParseInt(r.URL.Query().Get(name), 10, 64)
+		if err != nil {
+			write(w, answer{Error: unreadable(err)})
+			return
+		}
+		between[i] = time.UnixMilli(at)
+	}
+	done, ok := s.readRecord(w, r)
+	if !ok {
+		return
+	}
+	defer done()
+	segments, err := record.Open(sampling.RecordIn(s.agent.control.Store.Dir()), between[0], between[1])
+	if err != nil {
+		write(w, answer{Error: onWire(err)})
+		return
+	}
+	defer segments.Close()
+	w.Header().Set("Content-Type", segmentsType)
+	if _, err := io.Copy(patient{w}, segments); err != nil {
+		s.agent.o.Log.Warn("the record was not sent whole", "err", err)
+		panic(http.ErrAbortHandler) // so that its reader does not take it for whole
+	}
+}
+
+// patient gives a client for each write as long as for an answer.
+type patient struct{ to http.ResponseWriter }
+
+func (p patient) Write(b []byte) (int, error) {
+	_ = http.NewResponseController(p.to).SetWriteDeadline(time.Now().Add(answerTime))
+	return p.to.Write(b)
 }

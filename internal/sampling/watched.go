@@ -26,6 +26,7 @@ type Watched struct {
 	cpus    int
 	// revision is that of the policy in force; 0: none is, or everything is released.
 	revision int
+	record   policy.Record
 }
 
 // watchedGroup is one group with what does not have to be read again.
@@ -39,6 +40,9 @@ type watchedGroup struct {
 func Of(v *transaction.View, revision int) *Watched {
 	w := &Watched{tree: v.Tree, traffic: inspect.ReadsTraffic(v), devices: map[string]string{}, cpus: len(v.Facts.CPUs),
 		revision: revision}
+	if v.Policy != nil {
+		w.record = v.Policy.Agent.Record
+	}
 	processes := map[string]int{}
 	for _, p := range v.Members {
 		processes[p.Group]++

@@ -7,6 +7,9 @@ import (
 	"bulkhead/internal/cli/serve"
 )
 
+// Look gives the verbs that only look.
+func (s Session) Look() []*cobra.Command { return []*cobra.Command{s.record(), s.dump()} }
+
 // Other gives the verbs that switch collectors and serve.
 func (s Session) Other() []*cobra.Command {
 	return []*cobra.Command{s.collectors(), serve.Command(serve.Session{Socket: s.Socket, State: s.State, Log: s.Log,

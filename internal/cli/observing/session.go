@@ -16,7 +16,10 @@ type Session struct {
 	Agent func(context.Context) (*agent.Client, error)
 	// Print answers with a value as JSON, or with text.
 	Print func(v any, text func()) error
+	JSON  *bool     // whether that is to be JSON
 	Out   io.Writer // for people
+	// Stdout is for what other programs read.
+	Stdout io.Writer
 
 	Socket, State *string // where the agent is; read when a verb runs
 	Log           func() *slog.Logger

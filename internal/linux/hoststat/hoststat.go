@@ -270,3 +270,12 @@ func (f FS) Kernel(tell Tell) error {
 	tell("info", 1, unix.ByteSliceToString(u.Release[:]), unix.ByteSliceToString(u.Machine[:]))
 	return nil
 }
+
+// Space is how many bytes the file system of a file has, and how many of them its owner can still use.
+func Space(file string) (size, free uint64, err error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(file, &s); err != nil {
+		return 0, 0, fmt.Errorf("read the space below %q: %w", file, err)
+	}
+	return s.Blocks * uint64(s.Bsize), s.Bavail * uint64(s.Bsize), nil
+}

@@ -181,7 +181,10 @@ func (r *Recorder) Reach() (Reach, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	b := r.bound
+	b := Bound{}
+	if r.bound != nil {
+		b = *r.bound
+	}
 	at.Off, at.Most, at.Age = b.Off, cmp.Or(b.Size, defaultSize), cmp.Or(b.Age, defaultAge)
 	at.Lost = r.lost
 	if r.err != nil {

@@ -7,7 +7,8 @@
 // record does not grow: a new tick takes the room of an old file. TickOf makes a tick of a sample; the figures of a
 // tick are those of the rows of observe.Table.
 //
-// A Recorder is safe for concurrent use. Open, Survey and what reads segments need no Recorder, and may run beside one.
+// Take and Close of a Recorder are for one goroutine, its other methods for any; these wait for no disk but to read it,
+// in Reach. Open, Survey and what reads segments need no Recorder, and may run beside one.
 package record
 
 import (
@@ -55,23 +56,24 @@ type Options struct {
 type Recorder struct {
 	o Options
 
-	mu      sync.Mutex // guards what follows
-	bound   Bound
-	bounded bool     // bound was said
+	mu    sync.Mutex // guards what follows, and is not held while the disk is written
+	bound *Bound     // nil: it was not said
+	err   error      // why nothing is written
+	since time.Time
+	lost  int64 // ticks that were not written
+
+	// What follows is that of the goroutine that calls Take.
+	now     Bound
+	prune   bool     // now was said
 	dir     *os.Root // nil before the first tick
 	files   []entry  // but the open one, the oldest first
 	spare   int64    // bytes that were freed for ticks while there was little room
-
 	file    *os.File // the open segment; nil: the next tick begins one
 	open    entry
 	encoder encoder
 	ticks   int
 	buffer  []byte
-
-	err     error // why nothing is written
-	since   time.Time
 	retryAt time.Time
-	lost    int64 // ticks that were not written
 }
 
 // New makes a recorder.
@@ -89,10 +91,10 @@ func New(o Options) *Recorder {
 func (r *Recorder) Bound(b Bound) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.bound, r.bounded = b, true
+	r.bound = &b
 }
 
-// Lose counts a tick that somebody could not give to Take.
+// Lose counts a tick that could not be given to Take, because the disk has not taken those before.
 func (r *Recorder) Lose() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,39 +104,42 @@ func (r *Recorder) Lose() {
 // Take writes a tick. What goes wrong is logged once, and kept for Reach; the record goes on when it can.
 func (r *Recorder) Take(t Tick) {
 	r.mu.Lock()
+	r.now, r.prune = Bound{}, r.bound != nil
+	if r.prune {
+		r.now = *r.bound
+	}
+	r.mu.Unlock()
+	switch {
+	case len(t.Parts) == 0:
+	case r.now.Off:
+		r.result(t.At, r.empty(t.At))
+	case t.At.Before(r.retryAt) && r.retryAt.Sub(t.At) <= retryAfter:
+		r.Lose()
+	default:
+		r.result(t.At, r.write(t))
+	}
+}
+
+// result takes in how it went.
+func (r *Recorder) result(at time.Time, err error) {
+	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(t.Parts) == 0 {
-		return
-	}
-	if t.At.Before(r.retryAt) && r.retryAt.Sub(t.At) <= retryAfter {
-		if !r.bound.Off {
-			r.lost++
-		}
-		return
-	}
-	if r.bound.Off {
-		r.err = r.empty(t.At)
-		return
-	}
-	err := r.write(t)
 	switch {
 	case err != nil:
 		r.lost++
-		r.retryAt = t.At.Add(retryAfter)
+		r.retryAt = at.Add(retryAfter)
 		if r.err == nil {
-			r.since = t.At
+			r.since = at
 			r.o.Log.Warn("the record is not written; trying again every minute", "err", err)
 		}
 	case r.err != nil:
-		r.o.Log.Info("the record is written again", "ticks that it lacks", r.lost)
+		r.o.Log.Info("the record is written again", "samples that it lacks", r.lost)
 	}
 	r.err = err
 }
 
-// Close seals nothing: the open segment is read as it is, and sealed when the recorder starts again.
+// Close ends the record. It seals nothing: the open segment is read as it is, and sealed when a recorder begins again.
 func (r *Recorder) Close() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.end()
 	if r.dir != nil {
 		_ = r.dir.Close()
@@ -142,7 +147,7 @@ func (r *Recorder) Close() {
 	}
 }
 
-// empty takes everything away. The caller holds the lock.
+// empty takes everything away.
 func (r *Recorder) empty(now time.Time) error {
 	if _, err := os.Lstat(r.o.Dir); r.dir == nil && errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -155,7 +160,7 @@ func (r *Recorder) empty(now time.Time) error {
 	return err
 }
 
-// write writes a tick. The caller holds the lock.
+// write writes a tick.
 func (r *Recorder) write(t Tick) error {
 	if err := r.ready(); err != nil {
 		return err
@@ -181,7 +186,7 @@ func (r *Recorder) write(t Tick) error {
 	return nil
 }
 
-// append appends a tick to the open segment. The caller holds the lock.
+// append appends a tick to the open segment.
 func (r *Recorder) append(t Tick) (int, error) {
 	r.buffer = r.buffer[:0]
 	if r.ticks == 0 {
@@ -202,7 +207,7 @@ func (r *Recorder) append(t Tick) (int, error) {
 	return n, err
 }
 
-// ready opens the directory, and seals what an earlier recorder has left. The caller holds the lock.
+// ready opens the directory, and seals what an earlier recorder has left.
 func (r *Recorder) ready() error {
 	if r.dir != nil {
 		return nil
@@ -228,7 +233,7 @@ func (r *Recorder) ready() error {
 }
 
 // room sees to it that others still have room when so many bytes are written: where there is little, old files go for
-// them. The caller holds the lock.
+// them.
 func (r *Recorder) room(n int64) error {
 	if r.o.Space == nil {
 		return nil
@@ -242,7 +247,7 @@ func (r *Recorder) room(n int64) error {
 		r.spare = 0
 		return nil
 	}
-	for r.spare < n && len(r.files) > 0 && r.bounded {
+	for r.spare < n && len(r.files) > 0 && r.prune {
 		freed := r.files[0].size
 		if err := r.removeOldest(); err != nil {
 			return err
@@ -257,7 +262,7 @@ func (r *Recorder) room(n int64) error {
 	return nil
 }
 
-// begin begins an open segment. The caller holds the lock.
+// begin begins an open segment.
 func (r *Recorder) begin(at time.Time) error {
 	from := at.UnixMilli()
 	for { // the clock may have been set back
@@ -283,7 +288,7 @@ func (r *Recorder) exists(name string) bool {
 	return err == nil
 }
 
-// end closes the open segment as it is. The caller holds the lock.
+// end closes the open segment as it is.
 func (r *Recorder) end() {
 	if r.file == nil {
 		return
@@ -297,7 +302,7 @@ func (r *Recorder) end() {
 	r.files = append(r.files, r.open)
 }
 
-// sealAll seals what is not sealed. What cannot be stays as it is. The caller holds the lock.
+// sealAll seals what is not sealed. What cannot be stays as it is.
 func (r *Recorder) sealAll() {
 	kept := r.files[:0]
 	for _, e := range r.files {
@@ -314,7 +319,7 @@ func (r *Recorder) sealAll() {
 	r.files = kept
 }
 
-// seal seals one file; the name is empty when it had no tick. The caller holds the lock.
+// seal seals one file; the name is empty when it had no tick.
 func (r *Recorder) seal(e entry) (entry, error) {
 	text, err := r.dir.ReadFile(e.name)
 	if err == nil {
@@ -352,7 +357,7 @@ func (r *Recorder) put(name string, text []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// size is that of all files. The caller holds the lock.
+// size is that of all files.
 func (r *Recorder) size() (sum int64) {
 	for _, e := range r.files {
 		sum += e.size
@@ -364,14 +369,14 @@ func (r *Recorder) size() (sum int64) {
 }
 
 // keepTo removes the oldest files while so many bytes are more than there may be, and those that are too old: of which
-// the next one is old enough. The caller holds the lock.
+// the next one is old enough.
 func (r *Recorder) keepTo(size int64, now time.Time) {
-	most := cmp.Or(r.bound.Size, defaultSize)
-	if r.bound.Off {
+	most := cmp.Or(r.now.Size, defaultSize)
+	if r.now.Off {
 		most = 0
 	}
-	oldest := now.Add(-cmp.Or(r.bound.Age, defaultAge)).UnixMilli()
-	for len(r.files) > 0 && r.bounded {
+	oldest := now.Add(-cmp.Or(r.now.Age, defaultAge)).UnixMilli()
+	for len(r.files) > 0 && r.prune {
 		next := now.UnixMilli()
 		if len(r.files) > 1 {
 			next = r.files[1].from
@@ -389,7 +394,7 @@ func (r *Recorder) keepTo(size int64, now time.Time) {
 	}
 }
 
-// removeOldest removes the oldest file but the open one. The caller holds the lock.
+// removeOldest removes the oldest file but the open one.
 func (r *Recorder) removeOldest() error {
 	if err := r.dir.Remove(r.files[0].name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
