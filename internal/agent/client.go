@@ -22,6 +22,7 @@ import (
 	"bulkhead/internal/observe"
 	"bulkhead/internal/observe/collect"
 	"bulkhead/internal/observe/record"
+	"bulkhead/internal/sampling"
 )
 
 // Client talks to a running agent.
@@ -183,7 +184,7 @@ func (c *Client) Segments(ctx context.Context, from, to time.Time) (io.ReadClose
 	if err != nil {
 		return nil, lost(err)
 	}
-	if resp.Header.Get("Content-Type") == segmentsType {
+	if resp.Header.Get("Content-Type") == sampling.SegmentsType {
 		return resp.Body, nil
 	}
 	defer resp.Body.Close()

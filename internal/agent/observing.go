@@ -3,16 +3,12 @@ package agent
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
-	"strconv"
-	"time"
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/observe"
 	"bulkhead/internal/observe/collect"
-	"bulkhead/internal/observe/record"
 	"bulkhead/internal/sampling"
 )
 
@@ -95,9 +91,6 @@ func (s *server) switchCollectors(w http.ResponseWriter, r *http.Request) {
 	write(w, answer{Collectors: s.agent.observer.Readings(), Error: onWire(err)})
 }
 
-// segmentsType is the type of segments of the record.
-const segmentsType = "application/vnd.bulkhead.record"
-
 // record says what the record has.
 func (s *server) record(w http.ResponseWriter, r *http.Request) {
 	done, ok := s.readRecord(w, r)
@@ -124,37 +117,12 @@ func (s *server) readRecord(w http.ResponseWriter, r *http.Request) (done func()
 
 // segments gives segments of the record.
 func (s *server) segments(w http.ResponseWriter, r *http.Request) {
-	between := [2]time.Time{}
-	for i, name := range []string{"from", "to"} {
-		at, err := strconv.ParseInt(r.URL.Query().Get(name), 10, 64)
-		if err != nil {
-			write(w, answer{Error: unreadable(err)})
-			return
-		}
-		between[i] = time.UnixMilli(at)
-	}
 	done, ok := s.readRecord(w, r)
 	if !ok {
 		return
 	}
 	defer done()
-	segments, err := record.Open(sampling.RecordIn(s.agent.control.Store.Dir()), between[0], between[1])
-	if err != nil {
+	if err := s.agent.observer.Send(w, r, answerTime); err != nil {
 		write(w, answer{Error: onWire(err)})
-		return
 	}
-	defer segments.Close()
-	w.Header().Set("Content-Type", segmentsType)
-	if _, err := io.Copy(patient{w}, segments); err != nil {
-		s.agent.o.Log.Warn("the record was not sent whole", "err", err)
-		panic(http.ErrAbortHandler) // so that its reader does not take it for whole
-	}
-}
-
-// patient gives a client for each write as long as for an answer.
-type patient struct{ to http.ResponseWriter }
-
-func (p patient) Write(b []byte) (int, error) {
-	_ = http.NewResponseController(p.to).SetWriteDeadline(time.Now().Add(answerTime))
-	return p.to.Write(b)
 }

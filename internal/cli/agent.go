@@ -58,7 +58,8 @@ It tells systemd when everything is in force, and others by --ready-fd: a line i
 // observing gives what the verbs that show samples of the agent need of the session.
 func (s *session) observing() observing.Session {
 	return observing.Session{Agent: s.agent, Print: s.print, JSON: &s.json, Out: s.out, Stdout: s.stdout,
-		Socket: &s.socket, State: &s.state, Version: Version, Log: func() *slog.Logger { return s.logger(slog.LevelInfo) }}
+		Socket: &s.socket, State: &s.state, Version: Version,
+		Log: func() *slog.Logger { return s.logger(slog.LevelInfo) }}
 }
 
 // readyOn gives what tells on an inherited descriptor that the agent is ready, as s6 and others want it; nil for none.

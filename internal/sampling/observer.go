@@ -45,10 +45,11 @@ type Observer struct {
 
 	Record *record.Recorder
 
-	kernel  *Kernel
-	taken   chan taken
-	ended   chan struct{}
-	running bool // the caller of See's alone
+	kernel    *Kernel
+	directory string // of the record
+	taken     chan taken
+	ended     chan struct{}
+	running   bool // the caller of See's alone
 }
 
 // taken is a sample, and what is new in it.
@@ -88,8 +89,8 @@ func NewObserver(o Options) *Observer {
 			options.Every[t] = o.Every
 		}
 	}
-	return &Observer{Runner: collect.New(options), Record: recorder, kernel: k, taken: wait,
-		ended: make(chan struct{})}
+	return &Observer{Runner: collect.New(options), Record: recorder, kernel: k, directory: RecordIn(o.State),
+		taken: wait, ended: make(chan struct{})}
 }
 
 // See takes in what is to be watched from now on; nil is what is not known yet. The first call begins to sample, until

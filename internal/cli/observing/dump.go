@@ -31,9 +31,9 @@ func (s Session) dump() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "dump",
 		Short: "what the agent recorded, for other programs and other people",
-		Long: `dump writes what the agent recorded between two times: the last hour unless they are named, of a --file all.
-openmetrics is the text format of Prometheus with times ("promtool tsdb create-blocks-from openmetrics" reads it), json
-a line for each sample with what was read for it, csv a line for each figure. Names are those of docs/metrics.md.
+		Long: `dump writes what the agent recorded between two times: the last hour unless they are named, of a --file
+all. openmetrics is the text format of Prometheus with times ("promtool tsdb create-blocks-from openmetrics" reads it),
+json a line for each sample with what was read for it, csv a line for each figure. Names are those of docs/metrics.md.
 
 record is one file to send to somebody: "bulkhead record --file" and "bulkhead dump --file" read it on any host. It
 begins ten minutes earlier, so that also figures that are read seldom are known from the begin on.`,
@@ -53,7 +53,8 @@ begins ten minutes earlier, so that also figures that are read seldom are known 
 	}
 	c.Flags().StringVar(&w.from, "from", "", "from what `time` on: 02:10, 2026-11-20 02:10, or 90m for 90 minutes "+
 		"before the end (default an hour before it)")
-	c.Flags().StringVar(&w.to, "to", "", "until what `time` (default what there is); 03:00 is the next one after --from")
+	c.Flags().StringVar(&w.to, "to", "",
+		"until what `time` (default what there is); 03:00 is the next one after --from")
 	c.Flags().StringVar(&w.format, "format", dump.Formats[0], "`format`: "+strings.Join(formats, ", "))
 	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 	c.Flags().StringVar(&w.into, "into", "", "write this `file`, which must not be there yet, not standard output")

@@ -172,6 +172,8 @@ func (r *Recorder) write(t Tick) error {
 	}
 	if r.file == nil {
 		if err := r.begin(t.At); err != nil {
+			_ = r.dir.Close() // somebody may have taken it away
+			r.dir = nil
 			return err
 		}
 	}
@@ -308,6 +310,9 @@ func (r *Recorder) sealAll() {
 	for _, e := range r.files {
 		if !e.sealed() {
 			sealed, err := r.seal(e)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue // somebody has taken it away
+			}
 			if err != nil {
 				r.o.Log.Warn("a segment of the record is not sealed; trying again later", "file", e.name, "err", err)
 			} else if e = sealed; e.name == "" {
@@ -368,22 +373,16 @@ func (r *Recorder) size() (sum int64) {
 	return sum
 }
 
-// keepTo removes the oldest files while so many bytes are more than there may be, and those that are too old: of which
-// the next one is old enough.
+// keepTo removes the oldest files while so many bytes are more than there may be, and those of which every tick is too
+// old.
 func (r *Recorder) keepTo(size int64, now time.Time) {
 	most := cmp.Or(r.now.Size, defaultSize)
 	if r.now.Off {
 		most = 0
 	}
-	oldest := now.Add(-cmp.Or(r.now.Age, defaultAge)).UnixMilli()
+	oldest := now.Add(-cmp.Or(r.now.Age, defaultAge) - sealAfter).UnixMilli()
 	for len(r.files) > 0 && r.prune {
-		next := now.UnixMilli()
-		if len(r.files) > 1 {
-			next = r.files[1].from
-		} else if r.file != nil {
-			next = r.open.from
-		}
-		if size <= most && next > oldest {
+		if size <= most && r.files[0].from >= oldest {
 			return
 		}
 		freed := r.files[0].size

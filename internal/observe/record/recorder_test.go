@@ -170,14 +170,13 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// A disk that is full, or nearly, costs ticks and nothing else: what was written stays, others have room, it is said
-// once, and the record goes on later.
+// A disk that is full costs ticks and nothing else: what was written stays, it is said once, and the record goes on
+// later.
 func TestFullDisk(t *testing.T) {
 	var log bytes.Buffer
 	dir := t.TempDir()
-	free, left := uint64(1<<40), 1<<30
+	left := 1 << 30
 	r := New(Options{Dir: dir, Log: slog.New(slog.NewTextHandler(&log, nil)),
-		Space: func(string) (uint64, uint64, error) { return 1 << 40, free, nil },
 		write: func(f *os.File, b []byte) (int, error) {
 			if left >= len(b) {
 				left -= len(b)
@@ -208,6 +207,9 @@ func TestFullDisk(t *testing.T) {
 	if !strings.Contains(at.Error, "no space left") || at.Lost != int64(200-wrote) || at.Since.Before(start) {
 		t.Errorf("it says %+v", at)
 	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) != 1 {
+		t.Errorf("a full disk has %d files: %v", len(files), err)
+	}
 	if n := strings.Count(log.String(), "is not written"); n != 1 {
 		t.Errorf("said %d times: %s", n, &log)
 	}
@@ -216,11 +218,99 @@ func TestFullDisk(t *testing.T) {
 	if at := reach(t, r); at.Error != "" || len(all(t, dir)) != wrote || wrote < 180 {
 		t.Errorf("with room again it has written %d ticks, and says %+v", wrote, at)
 	}
-	free = 63 << 20
-	before := wrote
-	take(20)
-	if at := reach(t, r); wrote != before || !strings.Contains(at.Error, "63 MiB left") {
-		t.Errorf("with little room %d ticks are written: %+v", wrote-before, at)
+}
+
+// While others fill the file system the record does not grow, and has the newest ticks all the same.
+func TestLittleRoom(t *testing.T) {
+	dir := t.TempDir()
+	free := uint64(1 << 40)
+	r := New(Options{Dir: dir, Space: func(string) (uint64, uint64, error) { return 1 << 40, free, nil }})
+	r.Bound(Bound{})
+	now := start
+	take := func(n int) {
+		for range n {
+			now = now.Add(5 * time.Second)
+			r.Take(plain(now, 50))
+		}
+	}
+	take(2000)
+	before := reach(t, r)
+	free = leastFree
+	take(2000)
+	at := reach(t, r)
+	if !at.To.Equal(now) || at.Lost > 0 || at.Error != "" {
+		t.Errorf("with little room it has %+v", at)
+	}
+	// The segment that is open is not compressed yet.
+	if at.Bytes > before.Bytes || at.Bytes < before.Bytes/2 || !at.From.After(before.From) {
+		t.Errorf("it had %d bytes from %v on, and has %d from %v on", before.Bytes, before.From, at.Bytes, at.From)
+	}
+	empty := New(Options{Dir: t.TempDir(), Space: func(string) (uint64, uint64, error) { return 1 << 40, 63 << 20, nil }})
+	empty.Take(plain(now, 1))
+	if at := reach(t, empty); at.Bytes > 0 || at.Lost != 1 || !strings.Contains(at.Error, "63 MiB left") {
+		t.Errorf("without room and without old files it has %+v", at)
+	}
+}
+
+// A disk that does not answer holds up nobody but who writes: bounds are set, ticks are counted.
+func TestHungDisk(t *testing.T) {
+	hangs, goes := make(chan bool), make(chan bool)
+	r := New(Options{Dir: t.TempDir(), write: func(f *os.File, b []byte) (int, error) {
+		close(hangs)
+		<-goes
+		return f.Write(b)
+	}})
+	ended := make(chan bool)
+	go func() {
+		r.Take(plain(start, 1))
+		close(ended)
+	}()
+	<-hangs
+	r.Bound(Bound{Size: 1 << 20})
+	r.Lose()
+	if at := reach(t, r); at.Most != 1<<20 || at.Lost != 1 {
+		t.Errorf("it says %+v", at)
+	}
+	close(goes)
+	<-ended
+	if at := reach(t, r); at.Ticks != 1 {
+		t.Errorf("then it has %+v", at)
+	}
+}
+
+// Somebody takes the record away while it is written: it begins anew.
+func TestTakenAway(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "record")
+	r := New(Options{Dir: dir})
+	for i := range 1000 {
+		if i == 100 {
+			if err := os.RemoveAll(dir); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.Take(plain(start.Add(time.Duration(i)*5*time.Second), 1))
+	}
+	if at := reach(t, r); at.Error != "" || at.Ticks < 700 || at.Ticks != len(all(t, dir)) {
+		t.Errorf("it has %+v", at)
+	}
+}
+
+// Nothing is taken away before it was said how much is kept.
+func TestBoundNotSaid(t *testing.T) {
+	dir := t.TempDir()
+	r := New(Options{Dir: dir})
+	r.Take(plain(start, 1))
+	r.Close()
+	late := start.Add(2 * defaultAge)
+	r = New(Options{Dir: dir})
+	r.Take(plain(late, 1))
+	if at := reach(t, r); !at.From.Equal(start) {
+		t.Errorf("it reaches back to %v", at.From)
+	}
+	r.Bound(Bound{})
+	r.Take(plain(late.Add(time.Second), 1))
+	if at := reach(t, r); !at.From.Equal(late) {
+		t.Errorf("with a bound it reaches back to %v", at.From)
 	}
 }
 
