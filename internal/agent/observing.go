@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strconv"
+	"time"
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/metrics"
