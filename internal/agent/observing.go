@@ -94,36 +94,21 @@ func (s *server) switchCollectors(w http.ResponseWriter, r *http.Request) {
 }
 
 // record says what the record has.
-func (s *server) record(w http.ResponseWriter, r *http.Request) {
-	done, ok := s.readRecord(w, r)
-	if !ok {
-		return
-	}
-	defer done()
+func (s *server) record(w http.ResponseWriter, _ *http.Request) {
 	reach, err := s.agent.observer.Record.Reach()
 	write(w, answer{Record: &reach, Error: onWire(err)})
 }
 
-// readRecord lets others than root read the record one at a time: the newest segment is compressed for each.
-func (s *server) readRecord(w http.ResponseWriter, r *http.Request) (done func(), ok bool) {
-	switch {
-	case peerOf(r).root:
-		return func() {}, true
-	case s.recordReader.TryLock():
-		return s.recordReader.Unlock, true
-	}
-	write(w, answer{Error: &wireError{Code: api.CodeLocked, Message: "somebody else reads the record",
-		Hint: "try again in a moment"}})
-	return nil, false
-}
-
-// segments gives segments of the record.
+// segments gives segments of the record; to others than root to one at a time, as the newest is compressed for each.
 func (s *server) segments(w http.ResponseWriter, r *http.Request) {
-	done, ok := s.readRecord(w, r)
-	if !ok {
-		return
+	if !peerOf(r).root {
+		if !s.recordReader.TryLock() {
+			write(w, answer{Error: &wireError{Code: api.CodeLocked, Message: "somebody else reads the record",
+				Hint: "try again in a moment"}})
+			return
+		}
+		defer s.recordReader.Unlock()
 	}
-	defer done()
 	if err := s.agent.observer.Send(w, r, answerTime); err != nil {
 		write(w, answer{Error: onWire(err)})
 	}

@@ -54,7 +54,8 @@ func TestRecorded(t *testing.T) {
 		}
 		r.Each(last, func(value float64, labels ...string) {
 			n++
-			if got, is := recorded[record.KeyOf(r.Name, labels...)]; !is || math.Abs(got-value) > 1e-12*math.Abs(value) {
+			got, is := recorded[record.KeyOf(r.Name, labels...)]
+			if !is || math.Abs(got-value) > 1e-12*math.Abs(value) {
 				t.Errorf("%s%q is %v, and was recorded as %v (%v)", r.Name, labels, value, got, is)
 			}
 		})

@@ -245,7 +245,8 @@ func TestLittleRoom(t *testing.T) {
 	if at.Bytes > before.Bytes || at.Bytes < before.Bytes/2 || !at.From.After(before.From) {
 		t.Errorf("it had %d bytes from %v on, and has %d from %v on", before.Bytes, before.From, at.Bytes, at.From)
 	}
-	empty := New(Options{Dir: t.TempDir(), Space: func(string) (uint64, uint64, error) { return 1 << 40, 63 << 20, nil }})
+	free = 63 << 20
+	empty := New(Options{Dir: t.TempDir(), Space: r.o.Space})
 	empty.Take(plain(now, 1))
 	if at := reach(t, empty); at.Bytes > 0 || at.Lost != 1 || !strings.Contains(at.Error, "63 MiB left") {
 		t.Errorf("without room and without old files it has %+v", at)
