@@ -159,7 +159,7 @@ func (s Session) into(name string, write func(io.Writer) error) error {
 			_ = os.Remove(name)
 		}
 	}
-	hint := ""
+	var hint string
 	switch {
 	case errors.Is(err, record.ErrDamaged):
 		hint = "what could be read was written; `bulkhead record` says what there is"
