@@ -403,6 +403,8 @@ type server struct {
 	last  answer
 	given time.Time
 
+	recordReader sync.Mutex // held by somebody else than root who reads the record
+
 	past     sync.Mutex // guards the last answer to history
 	pastText []byte
 	told     time.Time

@@ -33,9 +33,6 @@ func New(c *transaction.Controller, o Options) *Agent {
 	if o.Full <= 0 {
 		o.Full = 30 * time.Second
 	}
-	if o.Sample <= 0 {
-		o.Sample = 10 * time.Second
-	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -50,7 +47,6 @@ func New(c *transaction.Controller, o Options) *Agent {
 	}
 	a := &Agent{held: newBatch(), control: reconcile.New(c), trials: confirm.NewFallback(c, control.ApplyRest(c)),
 		scanner: c.Host.Proc.NewScanner(), o: o, wake: make(chan struct{}, 1)}
-	a.samples.every, a.samples.sampler.Host, a.samples.log = o.Sample, c.Host, o.Log
 	a.notifier = newNotifier(o, time.Now())
 	a.placements.resident = func(pid int) int64 {
 		m, err := c.Host.Proc.Memory(pid)
@@ -61,6 +57,7 @@ func New(c *transaction.Controller, o Options) *Agent {
 	}
 	a.status = api.AgentStatus{Running: true, PID: c.Agent.PID, Since: time.Now(),
 		Source: "a look every " + o.Every.String()}
+	a.observer = a.newObserver()
 	return a
 }
 
@@ -90,8 +87,12 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.loop(ctx, server.letIn)
 	}()
 	<-ended
+	a.observer.Wait(recordTime)
 	return nil
 }
+
+// recordTime is how long the end waits for the disk of the record.
+const recordTime = 2 * time.Second
 
 // look looks once and puts right what differs. An error is kept for status and tried again on the
 // next look; the limits that are there stay in force.

@@ -86,6 +86,10 @@ func (a *Agent) open() (*server, error) {
 	mux.HandleFunc("POST /v1/forbidden", s.forbidden)
 	mux.HandleFunc("GET /v1/status", s.status)
 	mux.HandleFunc("GET /v1/samples", s.samples)
+	mux.HandleFunc("GET /v1/collectors", s.collectors)
+	mux.HandleFunc("POST /v1/collectors", s.switchCollectors)
+	mux.HandleFunc("GET /v1/record", s.record)
+	mux.HandleFunc("GET /v1/record/segments", s.segments)
 	mux.HandleFunc("GET /v1/history", s.history)
 	mux.HandleFunc("GET /v1/placed/{pid}", s.placed)
 	s.http = &http.Server{
@@ -226,11 +230,6 @@ func (s *server) statusText(ctx context.Context) []byte {
 		s.agent.Fill(s.last.Status)
 	}
 	return encode(s.last)
-}
-
-// samples answers with the last sample. Nothing is read for it.
-func (s *server) samples(w http.ResponseWriter, _ *http.Request) {
-	write(w, s.agent.samples.answer())
 }
 
 // history answers with everything that is recorded.

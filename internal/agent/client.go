@@ -2,10 +2,12 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"net"
@@ -18,6 +20,9 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/observe"
+	"bulkhead/internal/observe/collect"
+	"bulkhead/internal/observe/record"
+	"bulkhead/internal/sampling"
 )
 
 // Client talks to a running agent.
@@ -128,6 +133,67 @@ func (c *Client) Sample(ctx context.Context) (*observe.Sample, error) {
 		return nil, err
 	}
 	return a.Sample, a.Error.err()
+}
+
+// NewerSample waits for a sample after the one of a time, and gives the last one after 10 s in any case. While somebody
+// waits so the agent's quick collectors read every second.
+func (c *Client) NewerSample(ctx context.Context, after time.Time) (*observe.Sample, error) {
+	a, err := c.ask(ctx, http.MethodGet, fmt.Sprintf("/v1/samples?after=%d", after.UnixNano()), nil)
+	if err != nil {
+		return nil, err
+	}
+	return a.Sample, a.Error.err()
+}
+
+// Collectors asks how collectors are switched and what they do.
+func (c *Client) Collectors(ctx context.Context) ([]observe.Reading, error) {
+	a, err := c.ask(ctx, http.MethodGet, "/v1/collectors", nil)
+	if err != nil {
+		return nil, err
+	}
+	return a.Collectors, a.Error.err()
+}
+
+// SwitchCollectors switches collectors, and says what became of them all.
+func (c *Client) SwitchCollectors(ctx context.Context, change collect.Change) ([]observe.Reading, error) {
+	a, err := c.ask(ctx, http.MethodPost, "/v1/collectors", change)
+	if err != nil {
+		return nil, err
+	}
+	return a.Collectors, a.Error.err()
+}
+
+// Record asks what the record has.
+func (c *Client) Record(ctx context.Context) (*record.Reach, error) {
+	a, err := c.ask(ctx, http.MethodGet, "/v1/record", nil)
+	if err != nil {
+		return nil, err
+	}
+	return a.Record, a.Error.err()
+}
+
+// Segments asks for the segments of the record that have ticks between two times, as record.Open gives them. The
+// caller closes what it gets.
+func (c *Client) Segments(ctx context.Context, from, to time.Time) (io.ReadCloser, error) {
+	path := fmt.Sprintf("http://agent/v1/record/segments?from=%d&to=%d", from.UnixMilli(), to.UnixMilli())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return nil, fmt.Errorf("ask the agent: %w", err)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, lost(err)
+	}
+	if resp.Header.Get("Content-Type") == sampling.SegmentsType {
+		return resp.Body, nil
+	}
+	defer resp.Body.Close()
+	var a answer
+	if err := json.NewDecoder(resp.Body).Decode(&a); err != nil {
+		return nil, lost(err)
+	}
+	return nil, cmp.Or(a.Error.err(), error(&api.Error{Code: api.CodeFailed,
+		Err: errors.New("the agent of another version keeps no record")}))
 }
 
 // History asks for everything that was changed.

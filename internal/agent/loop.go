@@ -5,13 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"bulkhead/internal/api"
-	"bulkhead/internal/inspect"
 	"bulkhead/internal/journal/statedir"
-	"bulkhead/internal/observe"
 	"bulkhead/internal/transaction"
-
-	"golang.org/x/sys/unix"
 )
 
 // loop looks when something happened, and at fixed times, and has looked called after each.
@@ -57,60 +52,10 @@ func (a *Agent) loop(ctx context.Context, looked func()) {
 			t.title.Reset(time.Until(at))
 		}
 		a.sampleLoads(now)
-		a.sample(ctx, now)
+		a.see(ctx)
 		why = a.wait(ctx, t)
 	}
 	a.notifier.stopping()
-}
-
-// sample begins a sample when it is time, and skips it while the one before is under way.
-func (a *Agent) sample(ctx context.Context, now time.Time) {
-	s := &a.samples
-	if now.Before(s.next) {
-		return
-	}
-	s.next = now.Add(s.every)
-	if !s.begin(now) {
-		return
-	}
-	seen := a.control.Seen()
-	switch {
-	case seen.View != nil:
-		s.watched = inspect.Watch(seen.View)
-	case seen.Revision == 0:
-		s.watched = nil
-	}
-	go func(w *inspect.Watched) {
-		one, err := s.sampler.Take(ctx, w)
-		if err == nil {
-			one.Every, one.Revision = s.every, seen.Revision
-			a.complete(ctx, one)
-		}
-		if ctx.Err() == nil {
-			s.end(one, err)
-		}
-	}(s.watched)
-}
-
-// complete adds what only the agent knows.
-func (a *Agent) complete(ctx context.Context, one *observe.Sample) {
-	st := api.Status{}
-	a.Fill(&st)
-	one.Agent.AgentStatus, one.Agent.CPU = st.Agent, cpuTime()
-	if m, err := a.control.Host.Proc.Memory(st.Agent.PID); err == nil && ctx.Err() == nil {
-		one.Agent.Memory = m.Anon + m.File + m.Shmem
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for i := range one.Groups {
-		g := &one.Groups[i]
-		if load, known := a.loads[g.Group]; known {
-			g.Load = &load
-		}
-		if tasks, known := a.tasks[g.Group]; known {
-			g.Tasks = &tasks
-		}
-	}
 }
 
 // timers are what the loop waits for beside events.
@@ -209,13 +154,4 @@ func (a *Agent) wait(ctx context.Context, t *timers) reason {
 			return becauseRetry
 		}
 	}
-}
-
-// cpuTime is what this process has used of the CPUs so far.
-func cpuTime() time.Duration {
-	var used unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_SELF, &used) != nil {
-		return 0
-	}
-	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

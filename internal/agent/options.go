@@ -11,6 +11,7 @@ import (
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/reconcile"
+	"bulkhead/internal/sampling"
 )
 
 // DefaultSocket is where the local API listens unless said otherwise.
@@ -25,7 +26,7 @@ type Options struct {
 	// Full is the time between two full looks, which read every process and every limit again.
 	// Default 30 s.
 	Full time.Duration
-	// Sample is the time between two samples of what groups use. Default 10 s.
+	// Sample is the time between two readings of every collector. Default what observe.Tier says.
 	Sample time.Duration
 	// Ready is called once, when everything that the applied policy asks for is in force, or was tried for a while.
 	Ready func()
@@ -47,7 +48,8 @@ type Agent struct {
 	sampler  metrics.TaskSampler
 	sampled  time.Time
 	notifier *notifier
-	samples  samples
+	observer *sampling.Observer
+	watched  *sampling.Watched // the loop's alone
 
 	queue  *eventQueue // nil without events
 	stream source

@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"bulkhead/internal/linux/scheduling"
 )
 
@@ -24,4 +26,13 @@ func Tune(log *slog.Logger) {
 	if err := scheduling.Set(niceness, timerSlack); err != nil {
 		log.Warn("the agent stays as patient as other processes", "err", err)
 	}
+}
+
+// cpuTime is what this process has used of the CPUs so far.
+func cpuTime() time.Duration {
+	var used unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &used) != nil {
+		return 0
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

@@ -3,12 +3,19 @@
 package agent
 
 import (
+	"cmp"
 	"context"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"bulkhead/internal/api"
+	"bulkhead/internal/host"
 	"bulkhead/internal/observe"
+	"bulkhead/internal/observe/collect"
 	"bulkhead/internal/testhost"
 )
 
@@ -49,10 +56,85 @@ func TestSamples(t *testing.T) {
 		g.Usage.Memory.Anonymous == nil || one.Revision != 1 {
 		t.Errorf("the sample has %+v, status %+v", g, of)
 	}
-	s.sampled("a later sample", func(later *observe.Sample) bool { return later.At.After(one.At) && later.Age >= 0 })
+	if later, err := s.client.NewerSample(context.Background(), one.At); err != nil || !later.At.After(one.At) {
+		t.Errorf("the sample after that of %v is %+v: %v", one.At, later, err)
+	}
 	s.must(api.Request{Verb: "release", All: true})
 	s.sampled("no group", func(one *observe.Sample) bool { return len(one.Groups) == 0 && one.Revision == 0 })
 	if at := s.group(id.PID); at != "-" {
 		t.Errorf("released, the process is in %s", at)
 	}
+}
+
+// Collectors are switched while the agent runs: the next sample has what they tell, an unknown name changes nothing,
+// and a restart neither.
+func TestCollectors(t *testing.T) {
+	ctx := context.Background()
+	s := newSite(t)
+	options := Options{Every: every, Full: 200 * time.Millisecond, Sample: 100 * time.Millisecond}
+	s.startWith(options)
+	has := func(what string, want, not observe.Part) {
+		t.Helper()
+		s.sampled(what, func(one *observe.Sample) bool { return one.Has(want) && !one.Has(not) })
+	}
+	s.sampled("every collector", func(one *observe.Sample) bool {
+		for _, p := range observe.Parts {
+			if !one.Has(p) {
+				return false
+			}
+		}
+		return len(one.Host.Figures) > 0
+	})
+	if _, err := s.client.SwitchCollectors(ctx, collect.Change{Verb: collect.Set,
+		Names: []string{"diskstats", "meminfo"}, For: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	has("disks and no CPU", observe.DiskStats, observe.CPU)
+	_, err := s.client.SwitchCollectors(ctx, collect.Change{Verb: collect.Enable, Names: []string{"cpu", "cpus"}})
+	if api.CodeOf(err) != api.CodeUsage || api.HintOf(err) == "" {
+		t.Errorf("an unknown name: %v", err)
+	}
+	has("disks and no CPU, still", observe.DiskStats, observe.CPU)
+	s.stop()
+	s.startWith(options)
+	has("disks and no CPU after a restart", observe.DiskStats, observe.CPU)
+	all, err := s.client.Collectors(ctx)
+	if err != nil || len(all) != len(observe.Parts) {
+		t.Fatalf("%d collectors: %v", len(all), err)
+	}
+	for _, c := range all {
+		if on := c.Name == observe.DiskStats || c.Name == observe.MemInfo; c.On != on || c.Until == nil {
+			t.Errorf("after a restart: %+v", c)
+		}
+	}
+	if _, err := s.client.SwitchCollectors(ctx, collect.Change{Verb: collect.Reset}); err != nil {
+		t.Fatal(err)
+	}
+	has("CPU after a reset", observe.CPU, "")
+}
+
+// How long a group waits is counted wherever there is a cgroup2, beside v1 too.
+func TestWaiting(t *testing.T) {
+	s := newSite(t)
+	argument, rule := mark(61032)
+	busy := "^sh -c while :; do :; done " + strings.TrimPrefix(rule, "^sleep ")
+	s.startWith(Options{Every: every, Full: 200 * time.Millisecond, Sample: 100 * time.Millisecond})
+	for range 2 * runtime.NumCPU() {
+		testhost.Spawn(t, "sh", "-c", "while :; do :; done", argument)
+	}
+	s.apply("groups:\n  a: {match: [{cmdline: '" + busy + "'}], cpu: {limit: 50%}}\n")
+	cgroup2 := slices.ContainsFunc(testhost.Hierarchies(t), func(h host.Hierarchy) bool { return h.Version == 2 })
+	if _, err := os.Stat("/proc/pressure/cpu"); err != nil || !cgroup2 {
+		t.Skip("this kernel does not count how long groups wait")
+	}
+	var first int64
+	s.sampled("a wait", func(one *observe.Sample) bool {
+		if len(one.Groups) != 1 || one.Groups[0].Usage.Pressure["cpu"].Some == nil {
+			return false
+		}
+		now := one.Groups[0].Usage.Pressure["cpu"].Some.Total
+		first = cmp.Or(first, now)
+		return now > first
+	})
+	s.must(api.Request{Verb: "release", All: true})
 }

@@ -10,6 +10,7 @@ import (
 	"bulkhead/internal/apply"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/observe"
+	"bulkhead/internal/observe/record"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 )
@@ -31,6 +32,10 @@ type answer struct {
 	Forbidden []string `json:"forbidden,omitempty"`
 	// Sample is the answer to samples.
 	Sample *observe.Sample `json:"sample,omitempty"`
+	// Collectors is the answer to collectors.
+	Collectors []observe.Reading `json:"collectors,omitempty"`
+	// Record is the answer to record.
+	Record *record.Reach `json:"record,omitempty"`
 	// History is the answer to history.
 	History []journal.Entry `json:"history,omitempty"`
 	Error   *wireError      `json:"error,omitempty"`

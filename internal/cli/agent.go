@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"bulkhead/internal/agent"
-	"bulkhead/internal/cli/serve"
+	"bulkhead/internal/cli/observing"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/systemd/sandbox/confined"
 	"bulkhead/internal/transaction"
@@ -55,10 +55,11 @@ It tells systemd when everything is in force, and others by --ready-fd: a line i
 	return c
 }
 
-// serveCmd gives the verb serve, with the log and the agent of the session.
-func serveCmd(s *session) *cobra.Command {
-	return serve.Command(serve.Session{Socket: &s.socket, State: &s.state, Version: Version,
-		Log: func() *slog.Logger { return s.logger(slog.LevelInfo) }})
+// observing gives what the verbs that show samples of the agent need of the session.
+func (s *session) observing() observing.Session {
+	return observing.Session{Agent: s.agent, Print: s.print, JSON: &s.json, Out: s.out, Stdout: s.stdout,
+		Socket: &s.socket, State: &s.state, Version: Version,
+		Log: func() *slog.Logger { return s.logger(slog.LevelInfo) }}
 }
 
 // readyOn gives what tells on an inherited descriptor that the agent is ready, as s6 and others want it; nil for none.

@@ -187,15 +187,15 @@ Start here:
 	flags.Var((*usage.PathFlag)(&s.state), "state", "the state `directory`")
 	flags.Var((*usage.PathFlag)(&s.socket), "socket", "the agent's `socket`")
 	flags.BoolVar(&s.json, "json", false, "print JSON")
-	addGroup(root, groupLook, "Look:", discoverCmd(s), advice.Command(s.out, s.look, s.print), checkCmd(s), planCmd(s),
-		statusCmd(s), memory.Command(s.out, s.look, s.print), switches.Command(s.out, s.look, s.print), explainCmd(s),
-		verifyCmd(s), notesCmd(s), historyCmd(s), scheduleCmd(s))
+	addGroup(root, groupLook, "Look:", append(s.observing().Look(), discoverCmd(s), checkCmd(s), planCmd(s),
+		advice.Command(s.out, s.look, s.print), statusCmd(s), memory.Command(s.out, s.look, s.print), explainCmd(s),
+		switches.Command(s.out, s.look, s.print), verifyCmd(s), notesCmd(s), historyCmd(s), scheduleCmd(s))...)
 	addGroup(root, groupChange, "Change:", applyCmd(s), setCmd(s), unsetCmd(s), tuneCmd(s), runCmd(s), moveCmd(s),
 		freezeCmd(s), thawCmd(s), confirmCmd(s))
 	addGroup(root, groupBack, "Back:", rollbackCmd(s), releaseCmd(s))
-	addGroup(root, groupOther, "And:", agentCmd(s), serveCmd(s), importCmd(s), exportCmd(s), benchCmd(&s.output),
-		manual.SchemaCommand(s.stdout), unit.Command(s.text, s.parsed, s.open, s.print),
-		usage.CompletionCommand(s.stdout), versionCmd(&s.output))
+	addGroup(root, groupOther, "And:", append(s.observing().Other(), agentCmd(s), importCmd(s), exportCmd(s),
+		benchCmd(&s.output), manual.SchemaCommand(s.stdout), unit.Command(s.text, s.parsed, s.open, s.print),
+		usage.CompletionCommand(s.stdout), versionCmd(&s.output))...)
 	root.AddCommand(watchdogCmd(s), advice.OutsideCommand(s.look), probeLoadCmd(s), manual.Command())
 	root.SetHelpCommand(usage.HelpCommand())
 	root.SetHelpCommandGroupID(groupOther)

@@ -298,7 +298,22 @@ func agentFlow(a policy.AgentPart) string {
 		read = "" // as without it
 	}
 	if text := flowOf(Raw{Key: "on_conflict", Text: conflict}, Raw{Key: "read", Text: read},
-		Raw{Key: "fast_moves", Text: fast}); text != "{}" {
+		Raw{Key: "fast_moves", Text: fast}, Raw{Key: "record", Text: recordFlow(a.Record)}); text != "{}" {
+		return text
+	}
+	return ""
+}
+
+// recordFlow is the block "agent.record", "" when it says nothing.
+func recordFlow(r policy.Record) string {
+	size, age := "", ""
+	if r.Size > 0 || r.Off {
+		size = r.Size.String()
+	}
+	if r.Age > 0 {
+		age = strconv.Itoa(int(r.Age/time.Hour)) + "h"
+	}
+	if text := flowOf(Raw{Key: "size", Text: size}, Raw{Key: "age", Text: age}); text != "{}" {
 		return text
 	}
 	return ""

@@ -18,6 +18,9 @@ type Activity struct {
 	Idle    time.Duration // waiting for a disk counts as idle
 	Blocked int           // tasks in state D
 	Load    float64       // average over a minute
+
+	// Switches of CPUs from one thread to another, processes and threads that were made, and interrupts, since boot.
+	Switches, Forks, Interrupts int64
 }
 
 // Activity reads /proc/stat and /proc/loadavg.
@@ -45,11 +48,21 @@ func (h *Host) Activity() (Activity, error) {
 // too, so the fields behind steal do not count.
 func parseActivity(text []byte) (Activity, error) {
 	var a Activity
+	var blocked int64
+	counts := map[string]*int64{"procs_blocked": &blocked, "ctxt": &a.Switches, "processes": &a.Forks,
+		"intr": &a.Interrupts}
 	seen := false
 	err := sysroot.Lines("/proc/stat", text, func(line string) error {
-		fields := strings.Fields(line)
+		name, rest, _ := strings.Cut(line, " ")
+		if name != "cpu" && counts[name] == nil {
+			return nil
+		}
+		if name == "intr" { // it has a number for each interrupt of the machine
+			rest, _, _ = strings.Cut(rest, " ")
+		}
+		fields := append([]string{name}, strings.Fields(rest)...)
 		switch {
-		case len(fields) >= 5 && fields[0] == "cpu":
+		case len(fields) >= 5 && name == "cpu":
 			seen = true
 			for i, f := range fields[1:min(len(fields), 9)] {
 				n, err := strconv.ParseInt(f, 10, 64)
@@ -62,15 +75,16 @@ func parseActivity(text []byte) (Activity, error) {
 					a.Busy += time.Duration(n) * procfs.Tick
 				}
 			}
-		case len(fields) == 2 && fields[0] == "procs_blocked":
-			n, err := strconv.Atoi(fields[1])
+		case len(fields) == 2 && name != "cpu":
+			n, err := strconv.ParseInt(fields[1], 10, 64)
 			if err != nil {
 				return fmt.Errorf("%q is not a count", fields[1])
 			}
-			a.Blocked = n
+			*counts[name] = n
 		}
 		return nil
 	})
+	a.Blocked = int(blocked)
 	if err == nil && !seen {
 		err = errors.New("parse /proc/stat: it has no line for all CPUs")
 	}

@@ -32,6 +32,8 @@ type Facts struct {
 	IOCost bool // there is iocost, to weigh the requests of groups on cgroup v2
 	BFQ    bool // there is the scheduler BFQ, loaded or to be had as a module
 
+	Pressure bool `json:",omitempty"` // the kernel counts how long tasks wait (PSI, kernel 4.20)
+
 	// BlindedBy is the first directory of net_cls or net_prio that gives sockets a class or a priority, or the word
 	// on one that is gone, where that keeps the kernel from telling the cgroup2 directory of a socket; "" where it
 	// can tell.

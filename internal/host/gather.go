@@ -55,6 +55,7 @@ func (h *Host) privilegeFacts(f *Facts) error {
 	if err != nil {
 		return err
 	}
+	f.Pressure = h.Root.Exists("/proc/pressure/cpu")
 	f.SysResource = self.CapEffective>>capSysResource&1 == 1
 	init, err := h.Root.ReadText("/proc/1/comm")
 	if err != nil {

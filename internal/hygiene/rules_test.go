@@ -186,7 +186,7 @@ func doors(s source) []string {
 		{"github.com/jackc/pgx", []string{"dblogin", "dbstat", "bench"}},
 		{"github.com/redis/go-redis", []string{"dblogin", "dbstat", "bench"}},
 		{"cel.dev", []string{"advise/rule"}},
-		{"github.com/prometheus", []string{"observe/exposition", "cli/serve"}},
+		{"github.com/prometheus", []string{"observe/exposition", "cli/serve", "linux/hoststat"}},
 		{"github.com/cilium/ebpf", []string{"linux/procevents", "netshape/bpf"}},
 		{"golang.org/x/sys", []string{"host", "linux", "cgroup", "netshape", "watchdog", "probe", "journal",
 			"reconcile",

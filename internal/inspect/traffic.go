@@ -56,6 +56,22 @@ func trafficSourceOf(v *transaction.View) *trafficSource {
 	return s
 }
 
+// ReadsTraffic gives what reads the traffic of the groups of a view so far; nil when no interface is governed. It
+// shares nothing with the view.
+func ReadsTraffic(v *transaction.View) func() (map[string]metrics.Traffic, error) {
+	s := trafficSourceOf(v)
+	if s == nil {
+		return nil
+	}
+	return func() (map[string]metrics.Traffic, error) {
+		t, err := s.read()
+		if err != nil {
+			return nil, err
+		}
+		return t.groups, nil
+	}
+}
+
 // read reads the counters of all groups.
 func (s *trafficSource) read() (*traffic, error) {
 	t := &traffic{at: time.Now(), groups: map[string]metrics.Traffic{}}

@@ -2,65 +2,69 @@ package metrics
 
 import (
 	"maps"
+	"slices"
 	"strings"
+	"time"
 
 	"bulkhead/internal/cgroup"
 )
 
-// dear says whether reading a file costs the kernel much: memory.stat brings the counters of all CPUs and of all groups
-// below together, for which on large hosts others have waited 100 ms.
-func dear(file string) bool { return file == "memory.stat" || strings.HasPrefix(file, "hugetlb.") }
-
-// Dear says whether a file that tells the field costs the kernel much to read, so that it is read less often.
-func (f *Field) Dear() bool { return dear(f.V1.File) || dear(f.V2.File) }
-
-// Reader reads the same groups again and again for little: which files a directory has, and the dear ones of them, it
-// reads only when it is told to. What it read of them is kept meanwhile. It is for one goroutine at a time.
+// Reader reads some fields of the same groups again and again for little: which of their files a directory has, it
+// finds out once a minute. It is for one goroutine at a time.
 type Reader struct {
-	known map[cgroup.Dir]*kept
-	used  map[cgroup.Dir]*kept // in the round under way
+	files  [3][]string // by version
+	looked time.Time
+	known  map[cgroup.Dir][]string // the files that are there
+	used   map[cgroup.Dir][]string // in the round under way
 }
 
-// kept is what is known of a directory.
-type kept struct {
-	cheap []string          // names of files
-	dear  map[string]string // texts by name
+// lookAgain is the time between two looks for files that are new.
+const lookAgain = time.Minute
+
+// NewReader makes a reader of the fields of these names.
+func NewReader(fields ...string) *Reader {
+	r := &Reader{}
+	for version := 1; version <= 2; version++ {
+		r.files[version] = filesOf(version, fields)
+	}
+	return r
 }
 
 // Begin begins a round of reads. What the round before did not read is forgotten.
-func (r *Reader) Begin() { r.known, r.used = r.used, map[cgroup.Dir]*kept{} }
-
-// Read is Group.Read, with what dear files told at the last time unless whole.
-func (r *Reader) Read(t *cgroup.Tree, g Group, whole bool) (Usage, bool) {
-	return g.read(func(d cgroup.Dir) (Usage, error) { return r.dir(t, d, whole) })
+func (r *Reader) Begin(now time.Time) {
+	if r.known, r.used = r.used, map[cgroup.Dir][]string{}; now.Sub(r.looked) >= lookAgain {
+		r.looked, r.known = now, nil
+	}
 }
 
-func (r *Reader) dir(t *cgroup.Tree, d cgroup.Dir, whole bool) (Usage, error) {
+// Read is Group.Read of the reader's fields.
+func (r *Reader) Read(t *cgroup.Tree, g Group) (Usage, bool) {
+	return g.read(func(d cgroup.Dir) (Usage, error) { return r.dir(t, d) })
+}
+
+func (r *Reader) dir(t *cgroup.Tree, d cgroup.Dir) (Usage, error) {
 	version := versionOf(t, d)
-	k := r.known[d]
-	if k == nil || whole {
-		k = &kept{}
-		names, err := figureFiles(t, d, version)
-		if err != nil {
-			return Usage{}, err
-		}
-		var costly []string
-		for _, name := range names {
-			if dear(name) {
-				costly = append(costly, name)
-			} else {
-				k.cheap = append(k.cheap, name)
+	names, known := r.known[d]
+	if known && len(names) == 0 {
+		r.used[d] = names
+		return Usage{}, nil // it has nothing for this reader
+	}
+	if !known {
+		names = r.files[version]
+		if slices.ContainsFunc(names, func(name string) bool { return strings.Contains(name, "*") }) {
+			there, err := t.Files(d)
+			if err != nil {
+				return Usage{}, err
 			}
-		}
-		if k.dear, err = t.ReadMany(d, costly); err != nil {
-			return Usage{}, err
+			names = slices.DeleteFunc(there, func(name string) bool {
+				return !slices.ContainsFunc(r.files[version], func(file string) bool { return isFile(name, file) })
+			})
 		}
 	}
-	texts, err := t.ReadMany(d, k.cheap)
+	texts, err := t.ReadMany(d, names)
 	if err != nil {
 		return Usage{}, err
 	}
-	r.used[d] = k
-	maps.Copy(texts, k.dear)
+	r.used[d] = slices.Collect(maps.Keys(texts))
 	return parse(version, texts), nil
 }

@@ -1,51 +1,73 @@
 package metrics
 
 import (
+	"maps"
 	"reflect"
+	"slices"
 	"testing"
+	"time"
 
 	"bulkhead/internal/cgroup"
 )
 
-// Dear files are read when they are to be, the others always, and neither when the directory is gone.
+// A reader reads the files of its fields alone, those that are not there not again for a minute, and what a directory
+// that is gone had is gone.
 func TestReader(t *testing.T) {
 	k, a, read := counted(t)
-	set := func(current, anon string) {
-		k.Set(a.File("memory.current"), current)
-		k.Set(a.File("memory.stat"), "anon "+anon+"\nfile 5\nshmem 1")
-	}
+	set := func(name, text string) { k.Set(a.File(name), text) }
 	g := Group{Dirs: [][]cgroup.Dir{{a}}}
-	var r Reader
-	look := func(whole bool) Usage {
+	now := time.Unix(1e9, 0)
+	cheap := NewReader("memory.current", "memory.oom_kills")
+	dear := NewReader("memory.anonymous", "memory.huge", "io[].reads")
+	look := func(r *Reader) Usage {
 		t.Helper()
-		r.Begin()
-		u, found := r.Read(k.Tree, g, whole)
+		clear(read)
+		r.Begin(now)
+		u, found := r.Read(k.Tree, g)
 		if !found {
 			t.Fatal("the group is not found")
 		}
 		return u
 	}
-	set("100", "10")
-	first := look(true)
-	if all, _ := g.Read(k.Tree); !reflect.DeepEqual(first, all) {
-		t.Errorf("the first time it reads %+v, want %+v", first, all)
+	wantRead := func(names ...string) {
+		t.Helper()
+		if got := slices.Sorted(maps.Keys(read)); !slices.Equal(got, names) {
+			t.Errorf("read %v, want %v", got, names)
+		}
 	}
-	set("200", "20")
-	clear(read)
-	if u := look(false); *u.Memory.Current != 200 || *u.Memory.Anonymous != 10 || read["memory.stat"] != 0 {
-		t.Errorf("without dear files: %d and %d, read %v", *u.Memory.Current, *u.Memory.Anonymous, read)
+	set("memory.current", "100")
+	set("memory.stat", "anon 10\nfile 5\nshmem 1")
+	if u := look(cheap); *u.Memory.Current != 100 || u.Memory.OOMKills == nil || u.Memory.Anonymous != nil {
+		t.Errorf("the cheap ones: %s", show(u))
 	}
-	if u := look(true); *u.Memory.Current != 200 || *u.Memory.Anonymous != 20 {
-		t.Errorf("with them: %d and %d", *u.Memory.Current, *u.Memory.Anonymous)
+	wantRead("memory.current", "memory.events")
+	if u := look(dear); *u.Memory.Anonymous != 10 || u.Memory.Current != nil {
+		t.Errorf("the dear ones: %s", show(u))
 	}
-	r.Begin()
-	r.Begin() // a round in which nothing was read
-	if u := look(false); *u.Memory.Anonymous != 20 {
-		t.Errorf("of a directory that was forgotten: %d", *u.Memory.Anonymous)
+	set("memory.current", "200")
+	set("memory.stat", "anon 20\nfile 5\nshmem 1")
+	if u := look(cheap); *u.Memory.Current != 200 {
+		t.Errorf("the second time: %s", show(u))
 	}
+	look(dear)
+	wantRead("memory.stat") // and no file of io or of huge pages, which the directory lacks
+	now = now.Add(time.Minute)
+	look(dear)
+	if read["memory.stat"] == 0 {
+		t.Errorf("a minute later it reads %v", read)
+	}
+	cheap.Begin(now)
+	cheap.Begin(now) // a round in which nothing was read
+	if u := look(cheap); *u.Memory.Current != 200 {
+		t.Errorf("of a directory that was forgotten: %s", show(u))
+	}
+	none := NewReader("cpu.throttled_periods")
 	k.Vanish(a)
-	r.Begin()
-	if u, found := r.Read(k.Tree, g, false); found || !reflect.DeepEqual(u, Usage{}) {
-		t.Errorf("of a directory that is gone: %+v", u)
+	cheap.Begin(now)
+	if u, found := cheap.Read(k.Tree, g); found || !reflect.DeepEqual(u, Usage{}) {
+		t.Errorf("of a directory that is gone: %s", show(u))
+	}
+	if u := func() Usage { none.Begin(now); u, _ := none.Read(k.Tree, g); return u }(); !reflect.DeepEqual(u, Usage{}) {
+		t.Errorf("of a directory without its files: %s", show(u))
 	}
 }

@@ -7,24 +7,6 @@ import (
 	"bulkhead/internal/metrics"
 )
 
-// Part is a kind of figure, as collect[] and exclude[] name it.
-type Part string
-
-// The kinds of figures.
-const (
-	CPU      Part = "cpu"
-	Memory   Part = "memory"
-	IO       Part = "io"
-	Pressure Part = "pressure"
-	Tasks    Part = "tasks"
-	Network  Part = "network"
-	Limits   Part = "limits"
-	OfAgent  Part = "agent"
-)
-
-// Parts are all kinds of figures, in the order of the table.
-var Parts = []Part{CPU, Memory, IO, Pressure, Tasks, Network, Limits, OfAgent}
-
 // The label of every figure of a group.
 var groupLabels = []string{"group", "role", "engine"}
 
@@ -65,8 +47,11 @@ func (r *Row) AllLabels() []string {
 	return slices.Concat(groupLabels, r.Labels)
 }
 
-// Each tells every figure of the row that a sample has.
+// Each tells every figure of the row that a sample has: none when its collector is off, or has not read for long.
 func (r *Row) Each(s *Sample, tell Tell) {
+	if !s.Has(r.Part) {
+		return
+	}
 	if !r.OfGroup() {
 		r.sample(s, tell)
 		return

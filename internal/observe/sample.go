@@ -6,6 +6,7 @@
 package observe
 
 import (
+	"slices"
 	"time"
 
 	"bulkhead/internal/api"
@@ -16,13 +17,11 @@ import (
 type Sample struct {
 	At   time.Time     `json:"at"`      // when the sample was complete
 	Age  time.Duration `json:"age_ns"`  // since then, when the answer was given; by a clock that nobody sets
-	Took time.Duration `json:"took_ns"` // to read it
-	// Every is the time between two samples, and Skipped counts those that were not taken because the one before was
-	// not complete yet.
+	Took time.Duration `json:"took_ns"` // from the begin of the readings that are new in it
+	// Every is the time between two samples, and Skipped counts readings of collectors that did not begin because the
+	// one before had not ended.
 	Every   time.Duration `json:"every_ns"`
 	Skipped int64         `json:"skipped,omitempty"`
-	// Waiting is for how long a sample has been under way when the answer was given; 0 is none.
-	Waiting time.Duration `json:"waiting_ns,omitempty"`
 	// Revision is that of the applied policy; 0: none is, or everything is released.
 	Revision int     `json:"revision,omitempty"`
 	Groups   []Group `json:"groups"`
@@ -30,6 +29,14 @@ type Sample struct {
 	Agent    Agent   `json:"agent"`
 	// Devices are the kernel's names of block devices, by number.
 	Devices map[string]string `json:"devices,omitempty"`
+	// Collectors are those that are on. Hot says that the quick ones read every second.
+	Collectors []Reading `json:"collectors"`
+	Hot        bool      `json:"hot,omitempty"`
+}
+
+// Has says whether the figures of a collector are in the sample.
+func (s *Sample) Has(p Part) bool {
+	return slices.ContainsFunc(s.Collectors, func(r Reading) bool { return r.Name == p && r.Told })
 }
 
 // Group is what one group uses, and its limits. A group that is above others has what is below it in its figures, as in
@@ -70,6 +77,15 @@ type Host struct {
 	Blocked  int                         `json:"blocked"`
 	Memory   map[string]int64            `json:"memory,omitempty"` // of /proc/meminfo, by its names, bytes
 	Pressure map[string]metrics.Pressure `json:"pressure,omitempty"`
+	// Figures are those of the host's collectors that are shown as they are read.
+	Figures []Figure `json:"figures,omitempty"`
+}
+
+// Figure is one figure of the host: it is shown by the row bulkhead_host_NAME, or bulkhead_host_NAME_total.
+type Figure struct {
+	Name   string   `json:"name"`
+	Labels []string `json:"labels,omitempty"` // values, in the order of the row
+	Value  float64  `json:"value"`
 }
 
 // Agent is the agent itself, and what it costs.

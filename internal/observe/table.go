@@ -2,15 +2,17 @@ package observe
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"bulkhead/internal/metrics"
 )
 
 // Table is every metric that is shown of a sample, in order of importance: where there is no room for all figures of a
-// group, those at its end are left out. So what has figures of each disk is last.
+// group, those at its end are left out. So what has figures of each device is last, that of the host behind that of
+// groups.
 var Table = slices.Concat(hostRows, agentRows, cpuRows, memoryRows, pressureRows, taskRows, limitRows, networkRows,
-	ioRows)
+	ioRows, hostDeviceRows)
 
 var cpuRows = []Row{
 	{Name: "bulkhead_group_cpu_seconds_total", Part: CPU, Kind: metrics.Counter, Fields: show("cpu.total_us"),
@@ -32,13 +34,13 @@ var memoryRows = []Row{
 		Help: "Memory that is charged to the group, without huge pages of hugetlb: what memory.max limits."},
 	{Name: "bulkhead_group_memory_peak_bytes", Part: Memory, Kind: metrics.Gauge, Fields: show("memory.peak"),
 		Help: "Largest memory that was charged to the group."},
-	{Name: "bulkhead_group_memory_bytes", Part: Memory, Kind: metrics.Gauge, Labels: []string{"kind"},
+	{Name: "bulkhead_group_memory_bytes", Part: MemoryStat, Kind: metrics.Gauge, Labels: []string{"kind"},
 		Fields: show("anonymous=memory.anonymous", "file=memory.file", "shared=memory.shared",
 			"kernel=memory.kernel", "huge=memory.huge", "swap=memory.swap"),
 		Help: "Memory of the group by kind; the kinds do not overlap, and swap is not in memory."},
-	{Name: "bulkhead_group_memory_unevictable_bytes", Part: Memory, Kind: metrics.Gauge,
+	{Name: "bulkhead_group_memory_unevictable_bytes", Part: MemoryStat, Kind: metrics.Gauge,
 		Fields: show("memory.unevictable"), Help: "Locked memory of the group, which is part of the kinds."},
-	{Name: "bulkhead_group_memory_transparent_huge_bytes", Part: Memory, Kind: metrics.Gauge,
+	{Name: "bulkhead_group_memory_transparent_huge_bytes", Part: MemoryStat, Kind: metrics.Gauge,
 		Fields: show("memory.transparent_huge"), Help: "Transparent huge pages, which are part of anonymous memory."},
 	{Name: "bulkhead_group_memory_oom_kills_total", Part: Memory, Kind: metrics.Counter,
 		Fields: show("memory.oom_kills"), Help: "Processes of the group that were killed for want of memory."},
@@ -121,20 +123,6 @@ var limitRows = []Row{
 		Help:   "What the kernel holds for that limit, in the same unit."},
 }
 
-var hostRows = []Row{
-	{Name: "bulkhead_host_cpus", Part: CPU, Kind: metrics.Gauge, Source: "`/sys/devices/system/cpu/online`",
-		sample: hostCPUs, Help: "CPUs that are online."},
-	{Name: "bulkhead_host_cpu_seconds_total", Part: CPU, Kind: metrics.Counter, Labels: []string{"state"},
-		Source: "`/proc/stat`", sample: hostCPU, Help: "Time of all CPUs, busy and idle; waiting for a disk is idle."},
-	{Name: "bulkhead_host_memory_bytes", Part: Memory, Kind: metrics.Gauge, Labels: []string{"kind"},
-		Source: "`/proc/meminfo`", sample: hostMemory, Help: "Memory of the host by kind; the kinds overlap."},
-	{Name: "bulkhead_host_load1", Part: Tasks, Kind: metrics.Gauge, Source: "`/proc/loadavg`",
-		sample: one(func(s *Sample) float64 { return s.Host.Load }), Help: "Load average of the host over one minute."},
-	{Name: "bulkhead_host_tasks_blocked", Part: Tasks, Kind: metrics.Gauge, Source: "`/proc/stat`",
-		sample: one(func(s *Sample) float64 { return float64(s.Host.Blocked) }),
-		Help:   "Threads of the host in uninterruptible sleep."},
-}
-
 var agentRows = []Row{
 	{Name: "bulkhead_agent_cpu_seconds_total", Part: OfAgent, Kind: metrics.Counter, Source: "getrusage(2)",
 		sample: one(func(s *Sample) float64 { return s.Agent.CPU.Seconds() }), Help: "CPU time of the agent."},
@@ -167,7 +155,30 @@ var agentRows = []Row{
 		sample: one(func(s *Sample) float64 { return s.Took.Seconds() }), Help: "How long it took to take the sample."},
 	{Name: "bulkhead_agent_samples_skipped_total", Part: OfAgent, Kind: metrics.Counter, Source: "the agent",
 		sample: one(func(s *Sample) float64 { return float64(s.Skipped) }),
-		Help:   "Samples that were not taken because the one before was not complete yet."},
+		Help:   "Readings of collectors that did not begin because the one before had not ended."},
+	collectorRow("age_seconds", "Time from the last reading of a collector to the sample.",
+		func(s *Sample, c *Reading) float64 { return c.Age.Seconds() }),
+	collectorRow("duration_seconds", "How long its last reading took, by the clock.",
+		func(_ *Sample, c *Reading) float64 { return c.Took.Seconds() }),
+	collectorRow("interval_seconds", "Time between two readings of a collector.",
+		func(_ *Sample, c *Reading) float64 { return c.Every.Seconds() }),
+	collectorRow("skipped_total", "Readings that did not begin because the one before had not ended.",
+		func(_ *Sample, c *Reading) float64 { return float64(c.Skipped) }),
+}
+
+// collectorRow is a row with a figure of each collector that is on.
+func collectorRow(name, help string, value func(*Sample, *Reading) float64) Row {
+	r := Row{Name: "bulkhead_collector_" + name, Part: OfAgent, Kind: metrics.Gauge, Labels: []string{"collector"},
+		Source: "the agent", Help: help, sample: func(s *Sample, tell Tell) {
+			for i := range s.Collectors {
+				c := &s.Collectors[i]
+				tell(value(s, c), string(c.Name))
+			}
+		}}
+	if strings.HasSuffix(name, "_total") {
+		r.Kind = metrics.Counter
+	}
+	return r
 }
 
 // Own are the metrics of who shows a sample. They are of no sample.

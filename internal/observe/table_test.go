@@ -49,7 +49,7 @@ func TestEveryFieldIsShown(t *testing.T) {
 func TestRows(t *testing.T) {
 	name := regexp.MustCompile(`^bulkhead_[a-z0-9_]+$`)
 	labels := []string{"group", "role", "engine", "mode", "kind", "device", "direction", "resource", "state", "knob",
-		"version"}
+		"version", "collector", "node", "event", "mount", "release", "machine"}
 	seen := map[string]bool{}
 	for _, r := range slices.Concat(Table, Own) {
 		switch {
@@ -155,7 +155,8 @@ func documentation() string {
 				of = append(of, r)
 			}
 		}
-		rows("`"+string(p)+"`", of)
+		c := Collectors[slices.IndexFunc(Collectors, func(c Collector) bool { return c.Name == p })]
+		rows(fmt.Sprintf("`%s`, `%s`", p, c.Tier), of)
 	}
 	return b.String()
 }
@@ -185,8 +186,49 @@ func sourceOf(r Row) string {
 			texts = append(texts, version+": "+strings.Join(files, ", "))
 		}
 	}
-	if r.Fields[0].Field.Dear() {
-		texts = append(texts, "each minute")
-	}
 	return strings.Join(texts, "; ")
+}
+
+// Every collector has a row, and every row a collector; the example has a figure of each row.
+func TestEveryCollectorIsShown(t *testing.T) {
+	s := example(t)
+	shown := map[Part]bool{}
+	for i := range Table {
+		r := &Table[i]
+		shown[r.Part] = true
+		n := 0
+		r.Each(s, func(_ float64, labels ...string) {
+			if n++; len(labels) != len(r.AllLabels()) {
+				t.Errorf("%s tells %q for the labels %q", r.Name, labels, r.AllLabels())
+			}
+		})
+		if n == 0 {
+			t.Errorf("the example has no figure of %s", r.Name)
+		}
+	}
+	for _, p := range Parts {
+		if !shown[p] {
+			t.Errorf("no row is of %s", p)
+		}
+		delete(shown, p)
+	}
+	for p := range shown {
+		t.Errorf("rows are of %s, which no collector reads", p)
+	}
+	for i := range s.Collectors { // what is off or old is not shown
+		s.Collectors[i].Told = false
+	}
+	for i := range Table {
+		Table[i].Each(s, func(float64, ...string) { t.Errorf("%s is shown without its collector", Table[i].Name) })
+	}
+}
+
+// The names of the document that asks for them, and what node_exporter has on by itself there.
+func TestNamesOfTheHost(t *testing.T) {
+	for _, name := range []string{"diskstats", "filefd", "filesystem", "loadavg", "meminfo", "netdev", "netstat",
+		"stat", "time", "uname", "vmstat", "meminfo_numa"} {
+		if got := PartsOf(name); len(got) != 1 {
+			t.Errorf("%s stands for %v", name, got)
+		}
+	}
 }

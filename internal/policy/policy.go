@@ -80,6 +80,14 @@ type AgentPart struct {
 	// 6.0).
 	FastMoves    bool
 	FastMovesPos Pos // where it is asked for
+	Record       Record
+}
+
+// Record is how much is kept of what the agent samples; zero values are its defaults.
+type Record struct {
+	Off  bool // size: 0
+	Size Bytes
+	Age  time.Duration
 }
 
 // Readers is who beside root may ask the agent what is in force.

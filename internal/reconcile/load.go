@@ -30,7 +30,8 @@ func (c *Reconciler) SampleTasks(s *metrics.TaskSampler) map[string]metrics.Task
 type Seen struct {
 	// View has limits and a plan, which may have been carried out since.
 	View     *transaction.View
-	Revision int // that was in force; 0 while nothing is governed
+	Revision int  // that was in force; 0 while nothing is governed
+	Rests    bool // nothing is governed; false, too, before the first look
 }
 
 // Seen is what the last full look saw. It gives the view once, and none until the next full look: a view is large. It

@@ -78,7 +78,7 @@ func (c *Reconciler) Look(ctx context.Context, o LookOptions) (LookResult, error
 	if s.Rests() {
 		c.due.dealtWith(c.memory.Resolved, at, nil)
 		c.Admitted.Shut()
-		c.memory.seen = Seen{}
+		c.memory.seen = Seen{Rests: true}
 		return LookResult{}, nil
 	}
 	l := transaction.OptionsOver(s, s.Applied.Sources)

@@ -227,7 +227,12 @@ func (b *background) signal(sig syscall.Signal) {
 // agent starts the agent, with 100 ms between two looks, and waits until it listens.
 func (s *site) agent(args ...string) *background {
 	s.t.Helper()
-	b := s.start(append([]string{"agent", "--every", "100ms", "--full", "1s"}, args...)...)
+	return s.listens(s.start(append([]string{"agent", "--every", "100ms", "--full", "1s"}, args...)...))
+}
+
+// listens waits until an agent does.
+func (s *site) listens(b *background) *background {
+	s.t.Helper()
 	soon(s.t, "the agent to listen", func() bool {
 		if b.ended() {
 			s.t.Fatalf("the agent ended:\n%s", b.said())

@@ -61,8 +61,9 @@ serve needs no right but to read the agent's socket, which is open to whom ` + "
 names. It listens on this host alone unless --listen says otherwise; --web.config.file has certificates and users as
 other exporters read them. With --textfile it opens no port: it writes a file for node_exporter's textfile collector.
 
-  /metrics?collect[]=cpu&collect[]=memory    only these: cpu, memory, io, pressure, tasks, network, limits, agent
-  /metrics?exclude[]=limits                  all but these`,
+  /metrics?collect[]=cpu&collect[]=memory    only these; "bulkhead collectors" lists them
+  /metrics?exclude[]=limits                  all but these
+  /metrics?collect[]=hr                      those that are read every 5 s; mr is 10 s, lr 60 s`,
 		Example: `  bulkhead serve                       on http://127.0.0.1:9786/metrics
   bulkhead serve --listen :9786 --web.config.file web.yml
                                        for others, with TLS and users

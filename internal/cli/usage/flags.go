@@ -64,6 +64,31 @@ func MomentFlag(c *cobra.Command, p *time.Time, name, usage string) {
 	c.Flags().Var((*momentValue)(p), name, usage)
 }
 
+// Past reads a point in time that was before now: as MomentFlag takes it, or "02:10" for the last time that it was so
+// late, or "90m" for so long ago.
+func Past(text string, now time.Time) (time.Time, error) {
+	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
+		return now.Add(-ago), nil
+	}
+	for _, form := range []string{"15:04", time.TimeOnly} {
+		clock, err := time.Parse(form, text)
+		if err != nil {
+			continue
+		}
+		now = now.Local()
+		at := time.Date(now.Year(), now.Month(), now.Day(), clock.Hour(), clock.Minute(), clock.Second(), 0, time.Local)
+		if at.After(now) {
+			at = at.AddDate(0, 0, -1)
+		}
+		return at, nil
+	}
+	var at momentValue
+	if at.Set(text) != nil {
+		return time.Time{}, errors.New("not a time: write 02:10, 2026-11-20 02:10, or 90m for 90 minutes ago")
+	}
+	return time.Time(at), nil
+}
+
 // momentValue is a point in time on the command line.
 type momentValue time.Time
 

@@ -33,3 +33,13 @@ func Set(niceness int, slack time.Duration) error {
 	}
 	return nil
 }
+
+// ThreadTime is the id of the calling thread, and what it has used of a CPU so far (clock_gettime(2),
+// CLOCK_THREAD_CPUTIME_ID). A goroutine may be on another thread at the next call.
+func ThreadTime() (thread int, used time.Duration) {
+	var now unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now) != nil {
+		return 0, 0
+	}
+	return unix.Gettid(), time.Duration(now.Nano())
+}

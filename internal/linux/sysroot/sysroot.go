@@ -51,6 +51,9 @@ func New(root string) *FS {
 // Live says whether these are the files of this machine: the root is "/".
 func (r *FS) Live() bool { return r.live }
 
+// Path is where a file lies in the file system of this machine, for readers that take a path. They follow links.
+func (r *FS) Path(name string) string { return filepath.Join(r.root, name) }
+
 // Recorded says whether all that is read is kept for an archive.
 func (r *FS) Recorded() bool { return r.seen != nil }
 

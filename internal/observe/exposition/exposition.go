@@ -62,7 +62,8 @@ func (s *Server) Keep(ctx context.Context) {
 	}
 }
 
-// ServeHTTP answers a scrape: collect[] names the kinds of figures to give, or exclude[] those not to give.
+// ServeHTTP answers a scrape: collect[] names the collectors whose figures to give, or exclude[] those not to give; hr,
+// mr and lr stand for all of a tier.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	parts, err := choose(r.URL.Query())
 	if err != nil {
@@ -86,17 +87,21 @@ func choose(query map[string][]string) (parts []observe.Part, err error) {
 	if len(only) > 0 && len(but) > 0 {
 		return nil, fmt.Errorf("collect[] and exclude[] cannot be used together")
 	}
+	named := map[observe.Part]bool{}
 	for _, name := range slices.Concat(only, but) {
-		if !slices.Contains(observe.Parts, observe.Part(name)) {
-			var known []string
-			for _, p := range observe.Parts {
-				known = append(known, string(p))
-			}
-			return nil, fmt.Errorf("there are no figures of %q; there are %s", name, strings.Join(known, ", "))
+		found := observe.PartsOf(name)
+		if len(found) == 0 {
+			return nil, fmt.Errorf("there are no figures of %q; there are %s", name, known())
+		}
+		for _, p := range found {
+			named[p] = true
 		}
 	}
+	if len(named) == 0 {
+		return nil, nil
+	}
 	for _, p := range observe.Parts {
-		if slices.Contains(only, string(p)) || len(but) > 0 && !slices.Contains(but, string(p)) {
+		if named[p] == (len(only) > 0) {
 			parts = append(parts, p)
 		}
 	}
@@ -104,6 +109,18 @@ func choose(query map[string][]string) (parts []observe.Part, err error) {
 		return nil, fmt.Errorf("exclude[] leaves nothing")
 	}
 	return parts, nil
+}
+
+// known lists what collect[] and exclude[] may name.
+func known() string {
+	var names []string
+	for _, p := range observe.Parts {
+		names = append(names, string(p))
+	}
+	for _, t := range observe.Tiers {
+		names = append(names, string(t))
+	}
+	return strings.Join(names, ", ")
 }
 
 // family is a row of the table as it is exposed.

@@ -212,11 +212,16 @@ func TestCollect(t *testing.T) {
 		has, not string
 	}{
 		"collect[]=cpu":                   {200, "bulkhead_group_cpu_seconds_total", "bulkhead_group_memory_bytes"},
-		"collect[]=cpu&collect[]=memory":  {200, "bulkhead_group_memory_bytes", "bulkhead_group_io_bytes_total"},
+		"collect[]=cpu&collect[]=memory":  {200, "bulkhead_group_memory_charged_bytes", "bulkhead_group_io_bytes"},
 		"exclude[]=cpu":                   {200, "bulkhead_group_memory_bytes", "bulkhead_group_cpu_seconds_total"},
+		"collect[]=hr":                    {200, "bulkhead_group_cpu_seconds_total", "bulkhead_group_threads"},
+		"collect[]=mr":                    {200, "bulkhead_group_threads", "bulkhead_group_cpu_seconds_total"},
+		"collect[]=lr&collect[]=cpu":      {200, "bulkhead_group_cpu_seconds_total", "bulkhead_group_threads"},
+		"exclude[]=lr":                    {200, "bulkhead_group_threads", "bulkhead_group_memory_bytes"},
+		"collect[]=diskstats":             {200, "bulkhead_host_disk_bytes_total", "bulkhead_group_"},
 		"collect[]=agent":                 {200, "bulkhead_agent_looks_total", "bulkhead_group_"},
-		"collect[]=disks":                 {400, "cpu, memory, io", "bulkhead_up"},
-		"exclude[]=cpu&exclude[]=nothing": {400, "cpu, memory, io", "bulkhead_up"},
+		"collect[]=disks":                 {400, "cpu, pressure, io", "bulkhead_up"},
+		"exclude[]=cpu&exclude[]=nothing": {400, "uname, hr, mr, lr", "bulkhead_up"},
 		"collect[]=cpu&exclude[]=io":      {400, "together", "bulkhead_up"},
 	} {
 		code, _, text := scraped(t, s, "/metrics?"+strings.NewReplacer("[", "%5B", "]", "%5D").Replace(query), "")
@@ -274,6 +279,21 @@ func TestManyDisks(t *testing.T) {
 		"bulkhead_group_io_bytes_total"} {
 		if !kinds[want] {
 			t.Errorf("there is no %s", want)
+		}
+	}
+	for i := range 6000 { // the host has as many, which leave room for all groups
+		disk := []string{fmt.Sprint("dm-", i)}
+		one.Host.Figures = append(one.Host.Figures, observe.Figure{Name: "disk_busy_seconds", Labels: disk},
+			observe.Figure{Name: "disk_requests", Labels: disk})
+	}
+	for key := range gathered(t, patient(Options{Fetch: always(one)})) {
+		if strings.Contains(key, "bulkhead_group_") {
+			delete(all, key)
+		}
+	}
+	for key := range all {
+		if strings.Contains(key, "bulkhead_group_") {
+			t.Errorf("disks of the host displace %s", key)
 		}
 	}
 	if all["bulkhead_series_dropped_total{}"] == 0 {

@@ -15,10 +15,10 @@ const (
 	scrapeWaits = 40 * time.Millisecond
 	fetchTime   = 5 * time.Second
 	freshFor    = time.Second
-	usually     = 10 * time.Second // between two samples, before there is one
+	usually     = 10 * time.Second // between two samples, as far as age goes: now and then there are more
 )
 
-// tooOld is how many times as old as the time between two samples one may be.
+// tooOld is how many times as old as the time between two samples, or as 10 s, one may be.
 const tooOld = 3
 
 // errOld says that the agent answers and does not sample any more.
@@ -83,14 +83,14 @@ func (l *last) renew(ctx context.Context, done chan struct{}) {
 	close(done)
 }
 
-// every is the time between two samples, and not less than one is given again.
+// every is the time between two questions: that between two samples, but none is asked for every second.
 func (l *last) every() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.sample == nil {
 		return usually
 	}
-	return max(l.sample.Every, freshFor)
+	return max(l.sample.Every, usually/2)
 }
 
 // now says what is known at this moment.
@@ -101,7 +101,7 @@ func (l *last) now() state {
 	err := l.err
 	if s.known {
 		s.age = time.Since(l.got) + l.sample.Age
-		if limit := tooOld * l.sample.Every; s.age > limit && err == nil {
+		if limit := tooOld * max(l.sample.Every, usually); s.age > limit && err == nil {
 			err = fmt.Errorf("%w: %s, and one is taken every %s", errOld, s.age.Round(time.Second), l.sample.Every)
 		}
 	}

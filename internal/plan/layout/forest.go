@@ -101,11 +101,12 @@ func (t *Forest) asked(rows []*knob.Row) map[string]asking {
 }
 
 // askedOf is asked for one hierarchy. Limits on interfaces ask for cgroup2 directories, whatever controllers that has:
-// sockets are told apart by them.
+// sockets are told apart by them. So does counting how long groups wait (countsWaiting).
 func (t *Forest) askedOf(f *host.Facts, h host.Hierarchy, rows []*knob.Row) map[string]asking {
 	asked := t.asked(rows)
-	if first, ok := Unified(f); !ok || first.ID != h.ID ||
-		!slices.ContainsFunc(t.Nodes, func(n *Node) bool { return LimitsNetwork(n.Settings) }) {
+	needed := countsWaiting(f, h) ||
+		slices.ContainsFunc(t.Nodes, func(n *Node) bool { return LimitsNetwork(n.Settings) })
+	if first, ok := Unified(f); !ok || first.ID != h.ID || !needed {
 		return asked
 	}
 	for _, n := range t.Nodes {
@@ -114,6 +115,12 @@ func (t *Forest) askedOf(f *host.Facts, h host.Hierarchy, rows []*knob.Row) map[
 		}
 	}
 	return asked
+}
+
+// countsWaiting says whether a hierarchy is there to count how long groups wait (PSI), which v1 does not: a cgroup2 beside
+// v1. Under systemd the groups' units have directories there anyway.
+func countsWaiting(f *host.Facts, h host.Hierarchy) bool {
+	return f.Pressure && !f.Systemd && h.Version == 2 && !h.Has("cpu")
 }
 
 // spread says for each group whether one above it, and whether one below it, asks.

@@ -136,6 +136,10 @@ func TestFlatLayout(t *testing.T) {
 	weight := settings("role database", "cpu.weight", policy.Weight(1000))
 	groups := groupsOf(group("a", weight), group("a/x", nil),
 		group("b", settings("group", "tasks", policy.Count(50)))).Groups
+	// A cgroup2 beside v1 holds no limit. Where the kernel counts how long tasks wait, each group has a directory there.
+	hybrid := factsWith(v1("pids"), v2())
+	waiting := factsWith(v1("pids"), v2())
+	waiting.Pressure = true
 	for name, test := range map[string]struct {
 		facts   *host.Facts
 		systemd *layout.Systemd
@@ -145,6 +149,9 @@ func TestFlatLayout(t *testing.T) {
 			"cpu:/bulkhead.a cpu:/bulkhead.a/db cpu:/bulkhead.a/x " +
 				"cpuacct:/bulkhead.a cpuacct:/bulkhead.a/db cpuacct:/bulkhead.a/x cpuacct:/bulkhead.b " +
 				"pids:/bulkhead.b"},
+		"hybrid, nothing waits": {hybrid, nil, "pids:/bulkhead.b"},
+		"hybrid": {waiting, nil, "pids:/bulkhead.b " +
+			"unified:/bulkhead.a unified:/bulkhead.a/db unified:/bulkhead.a/x unified:/bulkhead.b"},
 		"v2": {unifiedHost(), nil,
 			"unified:/bulkhead.a unified:/bulkhead.a/db unified:/bulkhead.a/x unified:/bulkhead.b"},
 		"systemd": {systemdHosts["unified"](), &layout.Systemd{Version: systemd.Version{Number: 252}},

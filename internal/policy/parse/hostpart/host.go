@@ -161,8 +161,71 @@ func AgentForm() yamlform.Form[policy.AgentPart] {
 					a.FastMoves, a.FastMovesPos = word == "on", v.Pos()
 				},
 			},
+			recordField(),
 		},
 	}
+}
+
+// The bounds on agent.record: a few segments, and what a file system of a host has.
+const (
+	smallestRecord = policy.Bytes(8 << 20)
+	largestRecord  = policy.Bytes(1 << 40)
+)
+
+// recordField is `agent: {record: {size: 256MiB, age: 30d}}`.
+func recordField() yamlform.FormKey[policy.AgentPart] {
+	size := &policy.Limit{Key: "agent.record.size", Unit: policy.SizeUnit(false), Zero: true}
+	record := yamlform.Form[policy.Record]{
+		Name: "agent.record",
+		Keys: []yamlform.FormKey[policy.Record]{
+			{
+				Name:   "size",
+				Doc:    "How many bytes the record may have, 8MiB to 1TiB; the oldest goes first. 0: nothing is kept.",
+				Schema: size.Schema(),
+				Read: func(v yamlform.Item, r *policy.Record) {
+					s, ok := v.Limit(size)
+					if !ok {
+						return
+					}
+					switch r.Size = s.Value.(policy.Bytes); {
+					case r.Size == 0:
+						r.Off = true
+					case r.Size < smallestRecord || r.Size > largestRecord:
+						v.Fail("write a size, as 256MiB", "agent.record.size: %s is not 8 MiB to 1 TiB", r.Size)
+					}
+				},
+			},
+			{
+				Name:   "age",
+				Doc:    "How old it may become, in days or hours: 30d, 48h; at least a day.",
+				Schema: policy.JSONSchema{"type": "string", "pattern": `^[0-9]+(d|h)$`, "examples": []any{"30d"}},
+				Read: func(v yamlform.Item, r *policy.Record) {
+					if age, ok := ageOf(v, "agent.record.age", "30d"); ok {
+						r.Age = age
+					}
+				},
+			},
+		},
+	}
+	return yamlform.FormKey[policy.AgentPart]{
+		Name: "record", Doc: "How much is kept of what the agent samples: 256MiB and 30d unless named.",
+		Schema: record.Schema(),
+		Read:   func(v yamlform.Item, a *policy.AgentPart) { record.Read(v, "agent.record.", &a.Record) },
+	}
+}
+
+// ageOf reads an age between a day and a hundred years.
+func ageOf(v yamlform.Item, key, example string) (time.Duration, bool) {
+	text, ok := v.Text()
+	if !ok {
+		return 0, false
+	}
+	age, ok := daysOrHours(text)
+	if !ok || age < shortestAge || age > longestAge {
+		v.Fail("write days or hours: "+example+", 48h", key+": %q is no age between a day and a hundred years", text)
+		return 0, false
+	}
+	return age, true
 }
 
 // The bounds on host.reclaim: who changes the host waits for it, and others for them.
@@ -223,17 +286,9 @@ func historyField() yamlform.FormKey[policy.HostPart] {
 				Doc:    "How old an entry of the history may become, in days or hours: 400d, 48h; at least a day.",
 				Schema: policy.JSONSchema{"type": "string", "pattern": `^[0-9]+(d|h)$`, "examples": []any{"400d"}},
 				Read: func(v yamlform.Item, h *policy.History) {
-					text, ok := v.Text()
-					if !ok {
-						return
+					if age, ok := ageOf(v, "host.history.age", "400d"); ok {
+						h.Age = age
 					}
-					age, ok := daysOrHours(text)
-					if !ok || age < shortestAge || age > longestAge {
-						v.Fail("write days or hours: 400d, 48h",
-							"host.history.age: %q is no age between a day and a hundred years", text)
-						return
-					}
-					h.Age = age
 				},
 			},
 		},

@@ -1,0 +1,115 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"bulkhead/internal/api"
+	"bulkhead/internal/metrics"
+	"bulkhead/internal/observe"
+	"bulkhead/internal/observe/collect"
+	"bulkhead/internal/sampling"
+)
+
+// newObserver makes what samples for the agent.
+func (a *Agent) newObserver() *sampling.Observer {
+	return sampling.NewObserver(sampling.Options{Host: a.control.Host, State: a.control.Store.Dir(), Self: a.self,
+		Every: a.o.Sample, Log: a.o.Log, Tasks: func() (map[string]metrics.TaskStates, metrics.Loads) {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return a.tasks, a.loads // neither is changed later
+		}})
+}
+
+// self says what the agent did and costs.
+func (a *Agent) self() (observe.Agent, error) {
+	st := api.Status{}
+	a.Fill(&st)
+	m, err := a.control.Host.Proc.Memory(st.Agent.PID)
+	return observe.Agent{AgentStatus: st.Agent, CPU: cpuTime(), Memory: m.Anon + m.File + m.Shmem}, err
+}
+
+// see has the observer watch what the last full look saw.
+func (a *Agent) see(ctx context.Context) {
+	switch seen := a.control.Seen(); {
+	case seen.View != nil:
+		a.watched = sampling.Of(seen.View, seen.Revision)
+	case seen.Rests:
+		a.watched = &sampling.Watched{}
+	}
+	a.observer.See(ctx, a.watched)
+}
+
+// watchTime is how long somebody who watches waits for a new sample at most.
+const watchTime = 10 * time.Second
+
+// samples answers with the last sample. Nothing is read for it. Who names the time of one waits for a newer one.
+func (s *server) samples(w http.ResponseWriter, r *http.Request) {
+	one := s.agent.observer.Last()
+	if after, err := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64); err == nil {
+		ctx, cancel := context.WithTimeout(r.Context(), watchTime)
+		defer cancel()
+		one = s.agent.observer.Newer(ctx, time.Unix(0, after))
+	}
+	if one == nil {
+		write(w, answer{Error: &wireError{Code: api.CodeFailed, Message: "the agent has taken no sample yet",
+			Hint: "it takes the first one after its first look; ask again in a few seconds"}})
+		return
+	}
+	write(w, answer{Sample: one})
+}
+
+// collectors says how collectors are switched and what they do.
+func (s *server) collectors(w http.ResponseWriter, _ *http.Request) {
+	write(w, answer{Collectors: s.agent.observer.Readings()})
+}
+
+// switchCollectors switches collectors, and answers what became of them.
+func (s *server) switchCollectors(w http.ResponseWriter, r *http.Request) {
+	who := peerOf(r)
+	var change collect.Change
+	if !who.root {
+		write(w, answer{Error: &wireError{Code: api.CodeRefused, Message: "only root may switch collectors",
+			Hint: "run it with sudo"}})
+		return
+	}
+	if !read(w, r, &change) {
+		return
+	}
+	err := s.agent.observer.Change(change)
+	var unknown *collect.UnknownError
+	switch {
+	case errors.As(err, &unknown):
+		err = &api.Error{Code: api.CodeUsage, Err: err, Hint: "`bulkhead collectors` lists them"}
+	case err != nil:
+		err = &api.Error{Code: api.CodeFailed, Err: err, Hint: "nothing was changed; see to the state directory"}
+	default:
+		s.agent.o.Log.Info("collectors were switched", "by", s.name(who, ""), "how", change.Verb,
+			"collectors", change.Names, "for", change.For)
+	}
+	write(w, answer{Collectors: s.agent.observer.Readings(), Error: onWire(err)})
+}
+
+// record says what the record has.
+func (s *server) record(w http.ResponseWriter, _ *http.Request) {
+	reach, err := s.agent.observer.Record.Reach()
+	write(w, answer{Record: &reach, Error: onWire(err)})
+}
+
+// segments gives segments of the record; to others than root to one at a time, as the newest is compressed for each.
+func (s *server) segments(w http.ResponseWriter, r *http.Request) {
+	if !peerOf(r).root {
+		if !s.recordReader.TryLock() {
+			write(w, answer{Error: &wireError{Code: api.CodeLocked, Message: "somebody else reads the record",
+				Hint: "try again in a moment"}})
+			return
+		}
+		defer s.recordReader.Unlock()
+	}
+	if err := s.agent.observer.Send(w, r, answerTime); err != nil {
+		write(w, answer{Error: onWire(err)})
+	}
+}

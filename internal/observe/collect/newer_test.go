@@ -1,0 +1,33 @@
+package collect
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Who waits for a newer sample gets each of them, every second, and the last one again when it waits too long.
+func TestNewer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		s.start(Choice{})
+		s.pass(3 * time.Second)
+		at := time.Time{}
+		for i := range 20 {
+			one := s.r.Newer(t.Context(), at)
+			if !one.At.After(at) {
+				t.Fatalf("sample %d is of %v, after %v", i, one.At, at)
+			}
+			if gap := one.At.Sub(at); i > 1 && gap != time.Second {
+				t.Errorf("sample %d comes %v after the one before", i, gap)
+			}
+			at = one.At
+		}
+		ctx, end := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer end()
+		if one := s.r.Newer(ctx, at); !one.At.Equal(at) || one.Age != 500*time.Millisecond {
+			t.Errorf("waiting too long gives the one of %v, %v old", one.At, one.Age)
+		}
+	})
+}

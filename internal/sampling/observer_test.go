@@ -1,0 +1,66 @@
+package sampling
+
+import (
+	"context"
+	"math"
+	"testing"
+	"time"
+
+	"bulkhead/internal/host"
+	"bulkhead/internal/metrics"
+	"bulkhead/internal/observe"
+	"bulkhead/internal/observe/record"
+)
+
+// What an observer samples is recorded, to the last sample, and the record says what the sample does.
+func TestRecorded(t *testing.T) {
+	state := t.TempDir()
+	o := NewObserver(Options{Host: host.New("/"), State: state, Every: 50 * time.Millisecond,
+		Self:  func() (observe.Agent, error) { return observe.Agent{}, nil },
+		Tasks: func() (map[string]metrics.TaskStates, metrics.Loads) { return nil, nil }})
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	began := time.Now()
+	o.See(ctx, &Watched{})
+	for reach := (record.Reach{}); reach.Ticks < 5; time.Sleep(10 * time.Millisecond) {
+		var err error
+		if reach, err = o.Record.Reach(); err != nil || time.Since(began) > time.Minute {
+			t.Fatalf("after %v there is %+v, %v", time.Since(began), reach, err)
+		}
+	}
+	end()
+	o.Wait(time.Minute)
+	last := o.Last()
+	segments, err := record.Open(RecordIn(state), began, last.At)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer segments.Close()
+	known, err := record.At(segments, last.At)
+	if err != nil || !known.At.Equal(last.At.Truncate(time.Millisecond)) {
+		t.Fatalf("the record knows what was at %v, the sample is of %v: %v", known.At, last.At, err)
+	}
+	recorded := map[record.Key]float64{}
+	for _, p := range known.Parts {
+		for _, f := range p.Figures {
+			recorded[f.Key] = f.Value
+		}
+	}
+	n := 0
+	for i := range observe.Table {
+		r := &observe.Table[i]
+		if r.Part == observe.OfAgent { // it tells of the sample, too, in which others are new
+			continue
+		}
+		r.Each(last, func(value float64, labels ...string) {
+			n++
+			got, is := recorded[record.KeyOf(r.Name, labels...)]
+			if !is || math.Abs(got-value) > 1e-12*math.Abs(value) {
+				t.Errorf("%s%q is %v, and was recorded as %v (%v)", r.Name, labels, value, got, is)
+			}
+		})
+	}
+	if n < 20 {
+		t.Errorf("the sample has %d figures", n)
+	}
+}

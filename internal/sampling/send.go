@@ -1,0 +1,48 @@
+package sampling
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"bulkhead/internal/observe/record"
+)
+
+// SegmentsType is the type of an answer that has segments of the record.
+const SegmentsType = "application/vnd.bulkhead.record"
+
+// Send answers a request with the segments of the record between ?from= and ?to=, in milliseconds since 1970. A client
+// may take so long for each part of it. After an error that came before the answer's begin another answer can be given;
+// else it panics with http.ErrAbortHandler, so that its reader does not take it for whole.
+func (o *Observer) Send(w http.ResponseWriter, r *http.Request, patience time.Duration) error {
+	between := [2]time.Time{}
+	for i, name := range []string{"from", "to"} {
+		at, err := strconv.ParseInt(r.URL.Query().Get(name), 10, 64)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", name, err)
+		}
+		between[i] = time.UnixMilli(at)
+	}
+	segments, err := record.Open(o.directory, between[0], between[1])
+	if err != nil {
+		return err
+	}
+	defer segments.Close()
+	w.Header().Set("Content-Type", SegmentsType)
+	if _, err := io.Copy(patient{w, patience}, segments); err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	return nil
+}
+
+type patient struct {
+	to       http.ResponseWriter
+	patience time.Duration
+}
+
+func (p patient) Write(b []byte) (int, error) {
+	_ = http.NewResponseController(p.to).SetWriteDeadline(time.Now().Add(p.patience))
+	return p.to.Write(b)
+}

@@ -1,0 +1,76 @@
+// Package sampling is what the collectors of an agent read: of groups by their directories, of the host by its files.
+// An Observer runs them.
+//
+// A Watched does not change after it was made. A Kernel's sources are called by one goroutine each, and Watch by any.
+package sampling
+
+import (
+	"strings"
+
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/inspect"
+	"bulkhead/internal/metrics"
+	"bulkhead/internal/observe"
+	"bulkhead/internal/policy"
+	"bulkhead/internal/transaction"
+	"bulkhead/internal/verify"
+)
+
+// Watched says what is to be sampled: the groups of one view, where their figures are, and their limits as of that
+// view. It shares nothing with the view, which others change.
+type Watched struct {
+	tree    *cgroup.Tree
+	groups  []watchedGroup
+	traffic func() (map[string]metrics.Traffic, error) // nil when no interface is governed
+	devices map[string]string
+	cpus    int
+	// revision is that of the policy in force; 0: none is, or everything is released.
+	revision int
+	record   policy.Record
+}
+
+// watchedGroup is one group with what does not have to be read again.
+type watchedGroup struct {
+	observe.Group
+
+	from metrics.Group
+}
+
+// Of finds what is to be sampled of a view that has limits and a plan. It reads nothing.
+func Of(v *transaction.View, revision int) *Watched {
+	w := &Watched{tree: v.Tree, traffic: inspect.ReadsTraffic(v), devices: map[string]string{}, cpus: len(v.Facts.CPUs),
+		revision: revision}
+	if v.Policy != nil {
+		w.record = v.Policy.Agent.Record
+	}
+	processes := map[string]int{}
+	for _, p := range v.Members {
+		processes[p.Group]++
+	}
+	verifiable := inspect.Verifiable(v)
+	for _, g := range v.Classified.Groups {
+		one := watchedGroup{from: v.Counted(g.Path), Group: observe.Group{
+			Group: g.Path, Role: string(g.Role), Released: policy.Released(v.Released, g.Path),
+			Processes: processes[g.Path], Limits: []observe.Limit{},
+		}}
+		if g.Instance != "" {
+			one.Engine, _, _ = strings.Cut(g.Instance, " ")
+		}
+		if !one.Released {
+			one.Limits = append(one.Limits, limitsOf(verifiable.Amounts(g.Path))...)
+		}
+		w.groups = append(w.groups, one)
+	}
+	for _, d := range v.Facts.Devices {
+		w.devices[d.Number] = d.Name
+	}
+	return w
+}
+
+func limitsOf(all []verify.Amount) (limits []observe.Limit) {
+	for _, a := range all {
+		limits = append(limits, observe.Limit{Key: string(a.Key), Device: a.Device, Asked: a.Asked, Held: a.Held,
+			InForce: a.OK, Void: a.Void || a.Default})
+	}
+	return limits
+}
