@@ -192,7 +192,7 @@ type ExplainOptions struct {
 // Explain says why a process is where it is, which limits reach it, and which of them bite now: those that do while the
 // levels are watched.
 func Explain(ctx context.Context, c *transaction.Controller, pid int, o ExplainOptions) (*Explanation, error) {
-	v, _, err := c.Current(ctx, transaction.ViewOptions{})
+	v, s, err := c.Current(ctx, transaction.ViewOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -225,12 +225,12 @@ func Explain(ctx context.Context, c *transaction.Controller, pid int, o ExplainO
 		e.Reason = whyNot(v, pid)
 		return e, nil
 	}
+	if !e.Placed && policy.Released(s.Released, e.Group) {
+		e.Reason = "the group is released and holds no limits; `bulkhead apply` governs it again"
+		return e, nil
+	}
 	if !e.Placed {
-		for _, n := range v.Plan.Notes {
-			if n.Group == e.Group && n.PID == pid {
-				e.Reason = n.Text
-			}
-		}
+		e.Reason = cmp.Or(notedOf(v, e.Group, pid), e.Reason)
 	}
 	e.Sockets = socketsOf(c, v, pid, e.Group)
 	for at := e.Group; at != "."; at = filepath.Dir(at) {
@@ -246,6 +246,16 @@ func Explain(ctx context.Context, c *transaction.Controller, pid int, o ExplainO
 	e.Biting, err = watchThrottling(ctx, v, groups, o.Watch)
 	e.Watched = o.Watch
 	return e, err
+}
+
+// notedOf is what the plan says of a member of a group, "" for nothing.
+func notedOf(v *transaction.View, group string, pid int) (text string) {
+	for _, n := range v.Plan.Notes {
+		if n.Group == group && n.PID == pid {
+			text = n.Text
+		}
+	}
+	return text
 }
 
 // whyNot says why a process is in no group.

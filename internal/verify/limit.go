@@ -123,7 +123,7 @@ func (v *Snapshot) Limit(group string, s policy.Setting) Limit {
 	if s.Key.OfNetwork() {
 		return v.networkLimit(group, s)
 	}
-	l := Limit{Key: s.Key, On: s.On, Asked: asked(s), From: s.From}
+	l := Limit{Key: s.Key, On: v.on(s), Asked: asked(s), From: s.From}
 	l.OK, l.InForce = true, "the kernel's own default" // unless a file is to hold something else
 	wanted := v.wanted(group, s)
 	if s.Key == policy.KeyIOWeight && s.Dev == "" && len(wanted) == 0 { // it names no disk, and none weighs by itself
@@ -154,6 +154,14 @@ func (v *Snapshot) Limit(group string, s policy.Setting) Limit {
 	v.annotate(&l, group, s.Dev)
 	l.Default = !l.OK && l.File == "" && s.FromRole()
 	return l
+}
+
+// on is the target as it was written; of a limit on every disk, the disk.
+func (v *Snapshot) on(s policy.Setting) string {
+	if d, known := v.Facts.Device(s.Dev); s.On == "" && known {
+		return "/dev/" + d.Name
+	}
+	return cmp.Or(s.On, s.Dev)
 }
 
 // asked is what the policy asks for, in its words and in what they come to on this host.

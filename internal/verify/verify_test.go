@@ -15,6 +15,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
@@ -336,6 +337,12 @@ func TestReadBack(t *testing.T) {
 	for dev, want := range map[string]bool{"8:0": true, "8:16": false} {
 		if iops.Dev = dev; m.Limit("g", iops).Void != want {
 			t.Errorf("a limit that is void on 8:0: on %s it is %+v", dev, m.Limit("g", iops))
+		}
+	}
+	m.Facts.Devices = []blockdev.Device{{Number: "8:16", Name: "sdb"}}
+	for dev, want := range map[string]string{"8:16": "/dev/sdb", "8:32": "8:32"} { // set without `on`
+		if iops.Dev = dev; m.Limit("g", iops).On != want {
+			t.Errorf("a limit on every disk: on %s it is %+v", dev, m.Limit("g", iops))
 		}
 	}
 	delete(m.Observed.Dirs, m.Layout.Own("g")[procfs.UnifiedID])

@@ -2,11 +2,14 @@ package tunable
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"regexp"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"bulkhead/internal/change"
 )
@@ -277,7 +280,7 @@ const besideSeparator = "; "
 
 // Write writes the value and what follows it, but for a scheduler.
 func (q *Queues) Write(_ context.Context, addr, value string) error {
-	file, _, err := q.file(addr)
+	file, setting, err := q.file(addr)
 	if err != nil {
 		return err
 	}
@@ -285,7 +288,14 @@ func (q *Queues) Write(_ context.Context, addr, value string) error {
 		return change.ErrCaptured
 	}
 	parts := strings.Split(value, besideSeparator)
-	if err := q.write(file, parts[0]); err != nil {
+	err = q.write(file, parts[0])
+	if setting == fileScheduler && errors.Is(err, unix.EINVAL) {
+		if text, _ := q.Root.ReadText(file); text != "" {
+			offered := strings.NewReplacer("[", "", "]", "", " ", ", ").Replace(text)
+			err = fmt.Errorf("%w: the kernel offers %s for this disk", err, offered)
+		}
+	}
+	if err != nil {
 		return err
 	}
 	for _, part := range parts[1:] {

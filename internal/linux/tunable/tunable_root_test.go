@@ -62,6 +62,15 @@ func TestKernelQueue(t *testing.T) {
 	}
 	conformance.Run(t, conformance.Case{Actuator: a, Target: scheduler, Values: []string{other},
 		Refused: "no-such-scheduler", Gone: "no-such-disk/scheduler"})
+	text, err := h.Root.ReadText("/sys/block/" + disk + "/queue/scheduler")
+	if err != nil {
+		t.Fatal(err)
+	}
+	offered := strings.Join(strings.Fields(strings.NewReplacer("[", "", "]", "").Replace(text)), ", ")
+	if err := a.Write(t.Context(), scheduler.Addr, "no-such"); err == nil ||
+		!strings.HasSuffix(err.Error(), "the kernel offers "+offered+" for this disk") {
+		t.Errorf("a scheduler that the kernel does not have: %v", err)
+	}
 	conformance.Run(t, conformance.Case{Actuator: a, Target: tunable.Target("disk " + disk + "/read_ahead_kb"),
 		Values: []string{"16", "4096"}})
 	if err := change.Set(t.Context(), a, requests, "32"); err != nil {

@@ -1,6 +1,7 @@
 // Package ownfile reads and writes the files of configuration that are bulkhead's own: a heading with a sum tells
-// whether somebody edited one since. An edited file is kept beside the new one, under its name with Edited added, which
-// none of the programs reads whose files these are.
+// whether somebody edited one since. An edited file is kept beside the new one, under its name with Edited added, and
+// ".2" and so on where a different text is there already. The programs that these files are for read none of the kept
+// ones.
 package ownfile
 
 import (
@@ -56,7 +57,7 @@ func Write(at, body string, emptied bool) error {
 		if _, ours := Body(string(text)); ours {
 			break
 		}
-		if err := os.Rename(at, at+Edited); err != nil {
+		if err := os.Rename(at, aside(at, string(text))); err != nil {
 			return fmt.Errorf("keep what somebody edited: %w", err)
 		}
 	case !errors.Is(err, fs.ErrNotExist):
@@ -79,4 +80,15 @@ func Write(at, body string, emptied bool) error {
 		return err
 	}
 	return atomicfile.SyncDir(atomicfile.OS{}, filepath.Dir(dir))
+}
+
+// aside is the name under which an edited file is kept: the first that is free or holds the same text.
+func aside(at, text string) string {
+	name := at + Edited
+	for n := 2; ; n++ {
+		if kept, err := os.ReadFile(name); errors.Is(err, fs.ErrNotExist) || err == nil && string(kept) == text {
+			return name
+		}
+		name = fmt.Sprintf("%s%s.%d", at, Edited, n)
+	}
 }

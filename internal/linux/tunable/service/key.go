@@ -37,11 +37,13 @@ type key struct {
 	limit  *limit // of a limit of processes
 }
 
+const keyScore = "OOMScoreAdjust"
+
 var keys = []key{
 	{"LimitNOFILE", regexp.MustCompile(`^[1-9]\d{0,9}$`), "a number of files, at most fs.nr_open", openFiles},
 	{"LimitNPROC", regexp.MustCompile(`^([1-9]\d{0,9}|infinity)$`), "a number of processes, or infinity", processes},
 	{"LimitMEMLOCK", regexp.MustCompile(`^(\d{1,15}[KMGT]?|infinity)$`), "bytes (64M), or infinity", locked},
-	{"OOMScoreAdjust", regexp.MustCompile(`^(0|-?[1-9]\d{0,2}|-?1000)$`), "a number from -1000 to 1000", nil},
+	{keyScore, regexp.MustCompile(`^(0|-?[1-9]\d{0,2}|-?1000)$`), "a number from -1000 to 1000", nil},
 	{"ManagedOOMPreference", regexp.MustCompile(`^(none|avoid|omit)$`), "none, avoid or omit", nil},
 	{"TimeoutSec", duration, wantDuration, nil},
 	{"TimeoutStartSec", duration, wantDuration, nil},
@@ -75,13 +77,26 @@ func split(addr string) (unit string, k key, err error) {
 	return unit, k, err
 }
 
-// Check says what is wrong with a setting and its value.
+// wayIn are the services of OpenSSH, by the names of Debian and of others, with those of one connection each.
+var wayIn = regexp.MustCompile(`^sshd?(@.*)?\.service$`)
+
+// Check says what is wrong with a setting and its value. What nobody may lose when memory is short, the way in to the
+// host and bulkhead itself, keeps the score of its unit.
 func Check(addr, value string) error {
-	_, k, err := split(addr)
-	if err == nil && !k.values.MatchString(value) {
-		err = fmt.Errorf("%s takes no %q, but %s", k.name, value, k.want)
+	unit, k, err := split(addr)
+	switch {
+	case err != nil:
+		return err
+	case !k.values.MatchString(value):
+		return fmt.Errorf("%s takes no %q, but %s", k.name, value, k.want)
+	case k.name == keyScore && wayIn.MatchString(unit):
+		return fmt.Errorf("OOMScoreAdjust of %s is not set here: without sshd there is no way in to the host when its "+
+			"memory is short; leave the line out, and sshd protects itself", unit)
+	case k.name == keyScore && unit == "bulkhead.service":
+		return fmt.Errorf("OOMScoreAdjust of %s is not set here: it is of bulkhead itself, which undoes what goes "+
+			"wrong; leave the line out, and its unit protects it", unit)
 	}
-	return err
+	return nil
 }
 
 // Target is that of a setting.
@@ -104,7 +119,7 @@ func Counts(t change.Target) string {
 	case t.Kind == KindLimit:
 		return "the process that runs has it at once, with those that it starts from now on. A database that looks " +
 			"at its limit only when it starts, as MySQL does, uses it after its next start"
-	case t.Kind == KindSetting && k.name == "OOMScoreAdjust":
+	case t.Kind == KindSetting && k.name == keyScore:
 		return fmt.Sprintf("it counts when %s starts next; bulkhead restarts no service", unit)
 	}
 	return ""

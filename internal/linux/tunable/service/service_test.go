@@ -96,6 +96,25 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// The way in to the host, and bulkhead itself, keep the score that their units give them: the error says why.
+func TestScoreOfTheWayIn(t *testing.T) {
+	for unit, why := range map[string]string{
+		"ssh.service": "no way in", "sshd.service": "no way in", "sshd@0-192.0.2.1:22.service": "no way in",
+		"ssh@1.service": "no way in", "bulkhead.service": "bulkhead itself",
+	} {
+		if err := service.Check(unit+"/OOMScoreAdjust", "500"); err == nil || !strings.Contains(err.Error(), why) ||
+			!strings.HasPrefix(err.Error(), "OOMScoreAdjust of "+unit) {
+			t.Errorf("%s: %v", unit, err)
+		}
+		if err := service.Check(unit+"/LimitNOFILE", "65535"); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := service.Check("sshguard.service/OOMScoreAdjust", "500"); err != nil {
+		t.Error(err)
+	}
+}
+
 // Without systemd there is nothing to set, and nothing is written.
 func TestWithoutSystemd(t *testing.T) {
 	dir := t.TempDir()

@@ -1,0 +1,44 @@
+package ownfile_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"bulkhead/internal/linux/tunable/ownfile"
+)
+
+// Each text that somebody wrote into a file is kept, the same one once.
+func TestEachEditIsKept(t *testing.T) {
+	dir := t.TempDir()
+	at := filepath.Join(dir, "own.conf")
+	for _, edited := range []string{"first", "second", "second", "third", "first"} {
+		if err := os.WriteFile(at, []byte(edited), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := ownfile.Write(at, "ours", false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]string{
+		"own.conf.edited": "first", "own.conf.edited.2": "second", "own.conf.edited.3": "third",
+		"own.conf": ownfile.Text("ours"),
+	} {
+		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != want {
+			t.Errorf("%s is %q, %v; want %q", name, got, err, want)
+		}
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	want := []string{"own.conf", "own.conf.edited", "own.conf.edited.2", "own.conf.edited.3"}
+	if !slices.Equal(names, want) {
+		t.Errorf("there are %q", names)
+	}
+}
