@@ -35,6 +35,12 @@ type Summary struct {
 	THP string `json:"transparent"`
 	// Group is the memory of its control group by node; nil where it has none of its own or the kernel does not tell.
 	Group map[int]int64 `json:"group_nodes,omitempty"`
+	// Counted names the instances that have shared memory of this one in their figures, and GroupOf the one that has
+	// the figures of its control group: see CountOnce.
+	Counted []string `json:"shared_counted_by,omitempty"`
+	GroupOf string   `json:"group_of,omitempty"`
+
+	group string // path of the control group
 }
 
 // Instances finds the databases of a host.
@@ -71,7 +77,7 @@ func Summarize(h *host.Host, facts *host.Facts, thp string, inst engine.Instance
 	if s.Processes == 0 {
 		return Summary{}, procfs.ErrExited
 	}
-	s.Group = groupNodes(h, facts, inst)
+	s.group, s.Group = groupNodes(h, facts, inst)
 	return s, nil
 }
 
@@ -119,19 +125,19 @@ func statusOf(h *host.Host, pid int) (s status, err error) {
 }
 
 // groupNodes reads memory.numa_stat of the control group of an instance's main process.
-func groupNodes(h *host.Host, facts *host.Facts, inst engine.Instance) map[int]int64 {
+func groupNodes(h *host.Host, facts *host.Facts, inst engine.Instance) (group string, nodes map[int]int64) {
 	at, counts := facts.HierarchyOf("memory")
 	if !counts || at.Root != "/" && at.Root != "" {
-		return nil
+		return "", nil
 	}
 	_, groups, err := h.Proc.Birthplace(inst.Main.PID)
 	where, in := groups[at.ID]
 	if err != nil || !in || path.Clean(where) == "/" {
-		return nil
+		return "", nil
 	}
 	text, err := h.Root.ReadText(path.Join(at.Mount, where, "memory.numa_stat"))
 	if err != nil {
-		return nil
+		return "", nil
 	}
-	return cgroup.NodeBytes(text, at.Version, facts.PageSize)
+	return path.Clean(where), cgroup.NodeBytes(text, at.Version, facts.PageSize)
 }

@@ -118,6 +118,7 @@ func summaries(h *host.Host, facts *host.Facts, m host.Memory, all []engine.Inst
 		}
 		o.Instances = append(o.Instances, s)
 	}
+	memory.CountOnce(h, o.Instances)
 	return o, nil
 }
 

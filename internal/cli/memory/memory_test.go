@@ -56,10 +56,12 @@ func TestPrintDetail(t *testing.T) {
 	}
 	out.Reset()
 	printOverview(&out, &overview{Machine: machine, Instances: []memory.Summary{{Name: "mysql3306", Private: gib,
-		THP: "madvise", Processes: 1, Group: map[int]int64{1: gib}}}})
+		THP: "madvise", Processes: 1, Group: map[int]int64{1: gib}}, {Name: "mysql3307", GroupOf: "mysql3306",
+		Counted: []string{"mysql3306"}}}})
 	for _, part := range []string{
 		"mysql3306  -       1 GiB    -", "2 MiB             2048   1024  1024      -        4 GiB",
-		"1     2-3   8 GiB  4 GiB  50 %  21 10", "mysql3306  -       1 GiB\n",
+		"1     2-3   8 GiB  4 GiB  50 %  21 10", "mysql3306, mysql3307  -       1 GiB\n",
+		"mysql3307 maps shared memory that counts for mysql3306\n",
 		"`bulkhead memory mysql3306` reads its maps",
 	} {
 		if !strings.Contains(out.String(), part) {

@@ -57,6 +57,12 @@ func printOverview(out io.Writer, o *overview) {
 				human(s.PageTables), s.THP, strconv.Itoa(s.Processes)})
 		}
 		render.Table(out, rows)
+		for _, s := range o.Instances {
+			if len(s.Counted) > 0 {
+				render.Printf(out, "%s maps shared memory that counts for %s\n\n", s.Name,
+					strings.Join(s.Counted, ", "))
+			}
+		}
 	}
 	printMachine(out, o.Machine)
 	if len(o.Machine.Nodes) > 1 {
@@ -69,6 +75,11 @@ func printOverview(out io.Writer, o *overview) {
 				continue
 			}
 			row := []string{s.Name}
+			for _, other := range o.Instances {
+				if other.GroupOf == s.Name {
+					row[0] += ", " + other.Name
+				}
+			}
 			for _, n := range o.Machine.Nodes {
 				row = append(row, human(s.Group[n.ID]))
 			}

@@ -138,6 +138,30 @@ func (d Dir) Link(name string) (string, error) {
 	return string(buf[:n]), nil
 }
 
+// Has says whether the directory has an entry. It is for the live machine: a captured host has none.
+func (d Dir) Has(name string) bool { return d.fd >= 0 && exists(d.fd, name) }
+
+// Allocated returns how many bytes a link of the process, such as map_files/FROM-TO, leads to: what the file has
+// allocated, not how long it is. Of memory that is what is in use, swapped out or not; pool says that this is in pages
+// of a pool (hugetlbfs). A captured host has no such links: the error matches fs.ErrNotExist.
+func (d Dir) Allocated(name string) (bytes int64, pool bool, err error) {
+	if d.fd < 0 {
+		return 0, false, fs.ErrNotExist
+	}
+	fd, err := openat(d.fd, name, unix.O_PATH) // opens nothing: a device behind it is not asked
+	if err != nil {
+		return 0, false, err
+	}
+	defer closeFD(fd)
+	var file unix.Stat_t
+	var on unix.Statfs_t
+	if err := errors.Join(unix.Fstat(fd, &file), unix.Fstatfs(fd, &on)); err != nil {
+		return 0, false, err
+	}
+	const block = 512 // stat(2), whatever the file system
+	return file.Blocks * block, on.Type == unix.HUGETLBFS_MAGIC, nil
+}
+
 // list returns the names in a directory of the process.
 func (d Dir) list(name string) ([]string, error) {
 	if d.fd < 0 {
