@@ -3,8 +3,10 @@ package record
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 )
@@ -24,6 +26,26 @@ func few() (ticks []Tick) {
 	return ticks
 }
 
+// crowded is the body of a segment in which everything is constant, which takes few bytes: so many names that differ in
+// their ends, behind that many bytes which they have in common.
+func crowded(ticks, columns, common int) []byte {
+	s := sealer{times: make([]int64, ticks)}
+	part := &sealedPart{name: "cpu"}
+	for i := range ticks {
+		part.ticks, part.ages = append(part.ticks, i), append(part.ages, 0)
+	}
+	name := strings.Repeat("a", common)
+	for i := range columns {
+		c := &sealedColumn{key: Key(fmt.Sprintf("%s%05d", name, i))}
+		for i := range ticks {
+			c.add(i, 0, 7)
+		}
+		part.columns = append(part.columns, c)
+	}
+	s.parts = []*sealedPart{part}
+	return s.body()
+}
+
 // FuzzSegment reads what is behind a checksum that is right. It ends, and takes no more memory than what it reads and
 // the figures that are told for it.
 func FuzzSegment(f *testing.F) {
@@ -32,20 +54,9 @@ func FuzzSegment(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(uint16(6), uint16(c.values), c.body())
-	many := &sealer{times: make([]int64, 500), values: 500 * 60} // all that is constant
-	part := &sealedPart{name: "cpu"}
-	for i := range 500 {
-		part.ticks, part.ages = append(part.ticks, i), append(part.ages, 0)
-	}
-	for i := range 60 {
-		c := &sealedColumn{key: KeyOf("a", string(rune('a'+i)))}
-		for i := range 500 {
-			c.add(i, 0, 7)
-		}
-		part.columns = append(part.columns, c)
-	}
-	many.parts = []*sealedPart{part}
-	f.Add(uint16(500), uint16(500*60), many.body())
+	f.Add(uint16(500), uint16(500*60), crowded(500, 60, 1))
+	f.Add(uint16(10_000), uint16(1), crowded(10_000, 1000, 1)) // far more figures than its head says
+	f.Add(uint16(1), uint16(20_000), crowded(1, 20_000, 10_000))
 	f.Fuzz(func(t *testing.T, ticks, values uint16, body []byte) {
 		segment, err := pack(1, 2, max(1, int(ticks)), int(values), body)
 		if err != nil {
