@@ -211,16 +211,7 @@ func Explain(ctx context.Context, c *transaction.Controller, pid int, o ExplainO
 			return nil, err
 		}
 	}
-	for _, p := range v.Members {
-		if p.Process.PID == pid {
-			e.Group, e.By = p.Group, p.By
-			unit := v.Layout.Stuck(&p.Process, p.Group)
-			if e.Placed = unit == "" && v.Layout.Placed(&p.Process, p.Group); unit != "" {
-				e.Reason = "it is a part of " + unit + ", and no limit of the group holds it; `from_unit: true` " +
-					"takes out of a unit what is not its main process"
-			}
-		}
-	}
+	e.place(v)
 	if e.Group == "" {
 		e.Reason = whyNot(v, pid)
 		return e, nil
@@ -246,6 +237,21 @@ func Explain(ctx context.Context, c *transaction.Controller, pid int, o ExplainO
 	e.Biting, err = watchThrottling(ctx, v, groups, o.Watch)
 	e.Watched = o.Watch
 	return e, err
+}
+
+// place says which group the process belongs to, and whether the group's limits hold it.
+func (e *Explanation) place(v *transaction.View) {
+	for _, p := range v.Members {
+		if p.Process.PID != e.Process.PID {
+			continue
+		}
+		e.Group, e.By = p.Group, p.By
+		unit := v.Layout.Stuck(&p.Process, p.Group)
+		if e.Placed = unit == "" && v.Layout.Placed(&p.Process, p.Group); unit != "" {
+			e.Reason = "it is a part of " + unit + ", and no limit of the group holds it; `from_unit: true` takes out " +
+				"of a unit what is not its main process"
+		}
+	}
 }
 
 // notedOf is what the plan says of a member of a group, "" for nothing.

@@ -32,9 +32,9 @@ var hardware = []string{
 	"-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio",
 }
 
-// plainCopies takes X86_FEATURE_REP_GOOD from the CPU: the kernel then clears and copies pages by plain stores. With "rep
-// stos", emulated machines stood still in clear_page_rep for up to 70 s (a soft lockup of Debian's 6.1, seen in its
-// traces), and booted half again as slowly.
+// plainCopies takes X86_FEATURE_REP_GOOD from the CPU: the kernel then clears and copies pages by plain stores. With
+// "rep stos", emulated machines stood still in clear_page_rep for up to 70 s (a soft lockup of Debian's 6.1, seen in
+// its traces), and booted half again as slowly.
 const plainCopies = "clearcpuid=112"
 
 // append is the kernel's command line.

@@ -37,9 +37,9 @@ json a line for each sample with what was read for it, csv a line for each figur
 
 record is one file to send to somebody: "bulkhead record --file" and "bulkhead dump --file" read it on any host. It
 begins ten minutes earlier, so that also figures that are read seldom are known from the begin on.`,
-		Example: `  bulkhead dump --from 02:00 --to 03:00 --format record --into incident.bulkhead
-  bulkhead dump --from "2026-11-20 02:00" --to "2026-11-20 03:00" --format csv > night.csv
-  bulkhead dump --file incident.bulkhead --from 02:10 --format json`,
+		Example: `  bulkhead dump --from 02:00 --to 03:00 --format record --into incident
+  bulkhead dump --from "2026-11-20 02:00" --format csv > night.csv
+  bulkhead dump --file incident --from 02:10 --format json`,
 		Args: usage.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if *s.JSON && !cmd.Flags().Changed("format") {

@@ -25,7 +25,7 @@ bytes, and for how long the bytes that it may have last. The agent always record
 or what agent: {record: {size: …, age: …}} of the policy says, and the oldest goes first. "bulkhead dump" gives it to
 other programs and other people.`,
 		Example: `  bulkhead record
-  bulkhead record --file incident.bulkhead     what is in a file that somebody sent`,
+  bulkhead record --file incident     what is in a file that somebody sent`,
 		Args: usage.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			at, err := s.reach(cmd.Context(), file)

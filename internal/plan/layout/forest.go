@@ -117,8 +117,8 @@ func (t *Forest) askedOf(f *host.Facts, h host.Hierarchy, rows []*knob.Row) map[
 	return asked
 }
 
-// countsWaiting says whether a hierarchy is there to count how long groups wait (PSI), which v1 does not: a cgroup2 beside
-// v1. Under systemd the groups' units have directories there anyway.
+// countsWaiting says whether a hierarchy is there to count how long groups wait (PSI), which v1 does not: a cgroup2
+// beside v1. Under systemd the groups' units have directories there anyway.
 func countsWaiting(f *host.Facts, h host.Hierarchy) bool {
 	return f.Pressure && !f.Systemd && h.Version == 2 && !h.Has("cpu")
 }

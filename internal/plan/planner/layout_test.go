@@ -136,7 +136,8 @@ func TestFlatLayout(t *testing.T) {
 	weight := settings("role database", "cpu.weight", policy.Weight(1000))
 	groups := groupsOf(group("a", weight), group("a/x", nil),
 		group("b", settings("group", "tasks", policy.Count(50)))).Groups
-	// A cgroup2 beside v1 holds no limit. Where the kernel counts how long tasks wait, each group has a directory there.
+	// A cgroup2 beside v1 holds no limit. Where the kernel counts how long tasks wait, each group has a directory
+	// there.
 	hybrid := factsWith(v1("pids"), v2())
 	waiting := factsWith(v1("pids"), v2())
 	waiting.Pressure = true
