@@ -24,6 +24,7 @@ type Policy struct {
 	Version int
 	types   map[string]uint32
 	names   map[uint32]string // of types
+	values  uint32            // of types, the highest
 	attrs   map[uint32][]uint32
 	classes map[string]class
 	bools   []boolean // by value, from 1
@@ -108,13 +109,14 @@ func Decode(data []byte) (*Policy, error) {
 // symbols reads the tables of names.
 func (p *Policy) symbols(c *cursor) {
 	common := map[string]map[string]uint32{}
-	table := func(read func()) {
-		c.u32() // how many values
+	table := func(read func()) (values uint32) {
+		values = c.u32()
 		for range c.count(4) {
 			if c.err == nil {
 				read()
 			}
 		}
+		return values
 	}
 	table(func() {
 		length := c.u32()
@@ -131,7 +133,7 @@ func (p *Policy) symbols(c *cursor) {
 		c.bits()
 		c.bits()
 	})
-	table(func() {
+	p.values = table(func() {
 		length, value, properties := c.u32(), c.u32(), c.u32()
 		c.u32()
 		name := c.text(length)
@@ -360,10 +362,7 @@ func (p *Policy) contexts(c *cursor, kinds int) {
 		}
 		c.mls()
 	}
-	for value := range uint32(most) {
-		if c.err != nil || len(c.data) == 0 {
-			return
-		}
+	for value := range min(p.values, most) {
 		for _, bit := range c.bits() {
 			p.attrs[value+1] = append(p.attrs[value+1], bit+1)
 		}

@@ -195,7 +195,7 @@ func (j *judge) port(permissions []string) bool {
 		j.fix("run this again on the host that wrote the log; `semanage port -l` lists its types of ports")
 		return true
 	}
-	seen := map[string]bool{}
+	seen, well := map[string]bool{}, 0
 	for _, d := range j.left {
 		name := portName(d)
 		if d.Port == 0 || d.Protocol == "" || seen[name] {
@@ -204,7 +204,8 @@ func (j *judge) port(permissions []string) bool {
 		seen[name] = true
 		now, _ := j.Policy.PortType(d.Protocol, d.Port)
 		may := j.Policy.PortTypes(j.Source, d.Protocol, j.Class, permissions)
-		if _, well := may[now.Type]; well {
+		if _, is := may[now.Type]; is {
+			well++
 			j.because("%s has the type %s by now, which %s may use", name, now.Type, j.Source)
 			continue
 		}
@@ -221,10 +222,14 @@ func (j *judge) port(permissions []string) bool {
 		}
 		j.fix("semanage port %s -t %s -p %s %d", how, best, d.Protocol, d.Port)
 	}
-	if len(seen) == 0 {
+	switch {
+	case len(seen) == 0:
 		j.undecided("the log does not have the number of the port")
+	case well == len(seen):
+		j.Kind = Stale
+		j.fix("nothing: leave these lines out")
 	}
-	return j.Kind == Port
+	return j.Kind != ""
 }
 
 // narrowest is the type of ports that is named as the domain is, or else the one with the fewest ports.

@@ -173,6 +173,7 @@ type judge struct {
 
 func (j *judge) decide(sweeps sweeps) {
 	j.Evidence = linesOf(j.group.Denials)
+	j.Broad = flagsOf(j.Source, j.Target, j.Class, j.Permissions, sweeps)
 	if j.stale() || j.script(sweeps) {
 		return
 	}
