@@ -63,7 +63,8 @@ func printView(out io.Writer, v *view) {
 	render.Printf(out, "%s in %s of %s\n", render.Count(v.Denials, "denial", "denials"),
 		render.Count(v.Lines, "line", "lines"), strings.Join(v.Read, ", "))
 	if v.Allowed > 0 {
-		render.Printf(out, "%d of them were in permissive mode: allowed all the same, and logged once for many\n", v.Allowed)
+		render.Printf(out, "%d of them were in permissive mode: allowed all the same, and logged once for many\n",
+			v.Allowed)
 	}
 	for _, m := range v.NotAsked {
 		render.Printf(out, "not asked: %s\n", m)

@@ -29,8 +29,8 @@ func Command(out io.Writer, look func() (*transaction.Controller, error), print 
 	c := &cobra.Command{
 		Use:   "selinux",
 		Short: "what SELinux denies to databases, and what puts it right",
-		Long: `selinux looks at what SELinux denies. It changes nothing, and it never switches SELinux off: most denials are a
-wrong label, a wrong port or a script's fault, and few need a rule.`,
+		Long: `selinux looks at what SELinux denies. It changes nothing, and it never switches SELinux off: most denials
+are a wrong label, a wrong port or a script's fault, and few need a rule.`,
 		Example: `  bulkhead selinux explain`,
 	}
 	c.AddCommand(explainCmd(out, look, print))
@@ -44,11 +44,11 @@ func explainCmd(out io.Writer, look func() (*transaction.Controller, error), pri
 	c := &cobra.Command{
 		Use:   "explain [FILE]",
 		Short: "what each denial in a log comes from, and the rules that are left",
-		Long: `explain reads denials from the logs of auditd, those that were rotated too, or from FILE, "-" for standard
-input: an audit log, what ausearch prints (better without -i), the journal or dmesg. It groups them as audit2allow does,
-and says of each group what it comes from, with the lines that show it: a wrong label, a wrong port, a program in the
-wrong domain, a boolean, the fault of a script, a constraint, nothing any more, or a rule that is needed. Rules that
-would allow too much are marked.
+		Long: `explain reads denials from the logs of auditd, those that were rotated too, or from FILE, "-" for
+standard input: an audit log, what ausearch prints (better without -i), the journal or dmesg. It groups them as
+audit2allow does, and says of each group what it comes from, with the lines that show it: a wrong label, a wrong port,
+a program in the wrong domain, a boolean, the fault of a script, a constraint, nothing any more, or a rule that is
+needed. Rules that would allow too much are marked.
 
 What a path or a port should be is asked of the policy that this kernel has loaded and of its file contexts (root may
 read them). Without them that part stays undecided. Nothing is changed.`,
@@ -140,7 +140,8 @@ func readAudit(root *sysroot.FS, log *avc.Log, now time.Time) ([]string, error) 
 		f, err := root.Open(name)
 		switch {
 		case errors.Is(err, fs.ErrPermission):
-			return nil, failed(fmt.Errorf("read %q: %w", name, sysroot.Cause(err)), "only root may read it: run it with sudo")
+			return nil, failed(fmt.Errorf("read %q: %w", name, sysroot.Cause(err)),
+				"only root may read it: run it with sudo")
 		case err != nil:
 			return nil, failed(fmt.Errorf("read %q: %w", name, sysroot.Cause(err)), noAudit)
 		}

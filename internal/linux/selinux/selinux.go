@@ -1,7 +1,7 @@
-// Package selinux reads what a host tells of SELinux: whether the kernel has it and what it enforces
-// (/sys/fs/selinux, https://docs.kernel.org/admin-guide/LSM/SELinux.html), the policy that is loaded, labels of files
-// (the extended attribute security.selinux) and where libselinux has its files (/etc/selinux/config, selinux_config(5)).
-// It writes nothing. A Host may be used at once by many.
+// Package selinux reads what a host tells of SELinux: whether the kernel has it and what it enforces (/sys/fs/selinux,
+// https://docs.kernel.org/admin-guide/LSM/SELinux.html), the policy that is loaded, labels of files (the extended
+// attribute security.selinux) and where libselinux has its files (/etc/selinux/config, selinux_config(5)). It writes
+// nothing. A Host may be used at once by many.
 package selinux
 
 import (

@@ -60,7 +60,7 @@ func policyFor(denials []avc.Denial) string {
 		b.WriteString(pair)
 	}
 	for _, user := range slices.Sorted(maps.Keys(users)) {
-		fmt.Fprintf(&b, "(user %s)\n(userlevel %s (s0))\n(userrange %s ((s0) (s0 (range c0 c1023))))\n", user, user, user)
+		fmt.Fprintf(&b, "(user %[1]s)\n(userlevel %[1]s (s0))\n(userrange %[1]s ((s0) (s0 (range c0 c1023))))\n", user)
 		for _, role := range slices.Sorted(maps.Keys(roles)) {
 			fmt.Fprintf(&b, "(userrole %s %s)\n", user, role)
 		}

@@ -1,9 +1,9 @@
-// Package avc reads denials of SELinux from logs: what auditd writes, what ausearch prints (raw or with -i), the journal
-// and the kernel's ring buffer. It groups them as audit2allow does: source type, target type and class, with the
-// permissions of all denials together.
+// Package avc reads denials of SELinux from logs: what auditd writes, what ausearch prints (raw or with -i), the
+// journal and the kernel's ring buffer. It groups them as audit2allow does: source type, target type and class, with
+// the permissions of all denials together.
 //
-// Read takes one log, or several one after the other, and gives a Log. Nothing here opens a file or asks a clock. A line
-// that is no record of SELinux costs a search for a word; the time is linear in the size of the log.
+// Read takes one log, or several one after the other, and gives a Log. Nothing here opens a file or asks a clock. A
+// line that is no record of SELinux costs a search for a word; the time is linear in the size of the log.
 //
 // The grammar is that of the kernel (security/selinux/avc.c, kernel/audit.c) and of sepolgen
 // (python/sepolgen/src/sepolgen/audit.py in https://github.com/SELinuxProject/selinux, commit 64c49eb3).

@@ -53,8 +53,8 @@ func Groups(denials []Denial) []Group {
 			Permissions: Permissions(all), Denials: all})
 	}
 	slices.SortFunc(groups, func(a, b Group) int {
-		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(target(a.Source, a.Target), target(b.Source, b.Target)),
-			cmp.Compare(a.Class, b.Class))
+		return cmp.Or(cmp.Compare(a.Source, b.Source),
+			cmp.Compare(target(a.Source, a.Target), target(b.Source, b.Target)), cmp.Compare(a.Class, b.Class))
 	})
 	return groups
 }

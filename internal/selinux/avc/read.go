@@ -290,8 +290,8 @@ func (s *reading) other(text string) {
 			s.mode = No
 		}
 	case "SELINUX_ERR", "1401", "USER_SELINUX_ERR":
-		s.Unread = append(s.Unread, Unread{Line: s.Lines, Why: "a context or a change of role that the policy does not " +
-			"know (SELINUX_ERR): no rule helps, look at the line"})
+		s.Unread = append(s.Unread, Unread{Line: s.Lines, Why: "a context or a change of role that the policy " +
+			"does not know (SELINUX_ERR): no rule helps, look at the line"})
 	case "SYSCALL", "1300", "CWD", "1307", "PATH", "1302", "AVC_PATH", "PROCTITLE", "1327":
 		if h.key != "" {
 			s.event(h.key).take(h, fieldsOf(s.fields[:0], body, h.interpreted))
@@ -325,13 +325,4 @@ func (e *event) take(h head, f fields) {
 			e.process.Command = strings.Split(strings.TrimRight(title, "\x00"), "\x00")
 		}
 	}
-}
-
-// number is 0 for what is none.
-func number(text string) int {
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 0 {
-		return 0
-	}
-	return n
 }

@@ -32,22 +32,25 @@ func TestForms(t *testing.T) {
 	denied := `avc:  denied  { read write } for  pid=7 comm="mysqld" name="a" dev="dm-0" ino=9` + body
 	when := time.Date(2018, 5, 31, 18, 53, 50, 989_000_000, time.UTC)
 	for name, text := range map[string]string{
-		"auditd":          head + denied,
-		"one space":       head + strings.ReplaceAll(denied, "  ", " "),
-		"enriched":        head + denied + "\x1dARCH=x86_64 AUID=\"unset\"",
-		"node":            "node=db1 " + head + denied,
-		"journal":         "Nov 25 10:00:00 db1 kernel: audit: type=1400 audit(1527792830.989:136): " + denied,
-		"old journal":     "Nov 25 10:00:00 db1 kernel: type=1400 audit(1527792830.989:136): " + denied,
-		"dmesg":           "[   11.241711] audit: type=1400 audit(1527792830.989:136): " + denied,
-		"JSON of journal": `{"MESSAGE":"AVC ` + strings.ReplaceAll(denied, `"`, `\"`) + `","__REALTIME_TIMESTAMP":"1527792830989000"}`,
-		"wrapped":         strings.Replace(head+denied, " scontext", "\n  scontext", 1),
-		"wrapped twice":   strings.NewReplacer(" scontext", "\nscontext", " tclass", "\n tclass").Replace(head + denied),
-		"CR":              head + denied + "\r",
+		"auditd":      head + denied,
+		"one space":   head + strings.ReplaceAll(denied, "  ", " "),
+		"enriched":    head + denied + "\x1dARCH=x86_64 AUID=\"unset\"",
+		"node":        "node=db1 " + head + denied,
+		"journal":     "Nov 25 10:00:00 db1 kernel: audit: type=1400 audit(1527792830.989:136): " + denied,
+		"old journal": "Nov 25 10:00:00 db1 kernel: type=1400 audit(1527792830.989:136): " + denied,
+		"dmesg":       "[   11.241711] audit: type=1400 audit(1527792830.989:136): " + denied,
+		"JSON of journal": `{"MESSAGE":"AVC ` + strings.ReplaceAll(denied, `"`, `\"`) +
+			`","__REALTIME_TIMESTAMP":"1527792830989000"}`,
+		"wrapped": strings.Replace(head+denied, " scontext", "\n  scontext", 1),
+		"wrapped twice": strings.NewReplacer(" scontext", "\nscontext", " tclass", "\n tclass").
+			Replace(head + denied),
+		"CR": head + denied + "\r",
 	} {
 		d := one(t, text+"\n")
 		if !d.When.Equal(when) || !slices.Equal(d.Permissions, []string{"read", "write"}) || d.Comm != "mysqld" ||
 			d.Source.Type != "mysqld_t" || d.Target.Type != "var_lib_t" || d.Class != "file" || d.PID != 7 ||
-			d.Name != "a" || d.Path != "" || d.User || (d.Node == "db1") != (name == "node") || d.Permissive != avc.Unknown {
+			d.Name != "a" || d.Path != "" || d.User || (d.Node == "db1") != (name == "node") ||
+			d.Permissive != avc.Unknown {
 			t.Errorf("%s: %+v", name, d)
 		}
 	}
@@ -70,12 +73,13 @@ func TestTimeOfTheJournal(t *testing.T) {
 
 // What the kernel writes in hexadecimal digits is read, and what stands in quotes is never taken for such.
 func TestHexadecimal(t *testing.T) {
-	d := one(t, head+`avc: denied { read } for pid=1 comm=72733A6D61696E20513A526567 name="6162" path=2F746D702F6120622E6462`+body)
+	d := one(t, head+`avc: denied { read } for pid=1 comm=72733A6D61696E20513A526567 name="6162" `+
+		`path=2F746D702F6120622E6462`+body)
 	if d.Comm != "rs:main Q:Reg" || d.Name != "6162" || d.Path != "/tmp/a b.db" {
 		t.Errorf("%+v", d)
 	}
-	d = one(t, `type=AVC msg=audit(03/12/2024 00:43:15.243:1724) : avc:  denied  { read } for  pid=1 comm=rs:main Q:Reg `+
-		`name=feed`+body)
+	d = one(t, `type=AVC msg=audit(03/12/2024 00:43:15.243:1724) : avc:  denied  { read } for  pid=1 `+
+		`comm=rs:main Q:Reg name=feed`+body)
 	if d.Comm != "rs:main Q:Reg" || d.Name != "feed" {
 		t.Errorf("interpreted: %+v", d)
 	}
@@ -123,7 +127,8 @@ func TestPermissive(t *testing.T) {
 	log := read(t, strings.Join([]string{denied, denied + " permissive=1", denied + " permissive=0",
 		"type=MAC_STATUS msg=audit(1527792830.1:9): enforcing=0 old_enforcing=1 auid=0 ses=1", denied,
 		denied + " permissive=0",
-		"type=USER_AVC msg=audit(1527792831.1:9): pid=1 uid=0 msg='avc:  received setenforce notice (enforcing=1)  exe=\"a\"'",
+		"type=USER_AVC msg=audit(1527792831.1:9): pid=1 uid=0 " +
+			"msg='avc:  received setenforce notice (enforcing=1)  exe=\"a\"'",
 		denied}, "\n"))
 	got := []avc.Answer{}
 	for _, d := range log.Denials {
@@ -149,7 +154,8 @@ func TestPathOfTheEvent(t *testing.T) {
 		if d.Path != "/data/mysql/db/a.ibd" || d.Exe != "/usr/sbin/mysqld" {
 			t.Errorf("path %q of %q", d.Path, d.Exe)
 		}
-		if p := log.Processes[7]; p.Parent != 6 || !slices.Equal(p.Command, []string{"/usr/sbin/mysqld", "--socket=/a", "a"}) {
+		command := []string{"/usr/sbin/mysqld", "--socket=/a", "a"}
+		if p := log.Processes[7]; p.Parent != 6 || !slices.Equal(p.Command, command) {
 			t.Errorf("%+v", p)
 		}
 	}
@@ -185,7 +191,8 @@ func TestRotatedAndClock(t *testing.T) {
 // What a log lacks is said.
 func TestIncomplete(t *testing.T) {
 	for _, text := range []string{
-		"audit: backlog limit exceeded", "audit: audit_backlog=321 > audit_backlog_limit=320\naudit: audit_lost=17 audit_rate_limit=0",
+		"audit: backlog limit exceeded",
+		"audit: audit_backlog=321 > audit_backlog_limit=320\naudit: audit_lost=17 audit_rate_limit=0",
 		"audit: rate limit exceeded", "net_ratelimit: 44 callbacks suppressed",
 	} {
 		if log := read(t, text); len(log.Lost) == 0 {
@@ -204,7 +211,7 @@ func TestUnread(t *testing.T) {
 		head + "avc:  denied  { read } for  pid=1 scontext=a:b:c_t tcontext=a:b:d_t tclass=(null)",
 		head + "avc:  denied  { read } for  pid=1 scontext=a:b:c_t tclass=file trawcon=x",
 		head + "avc:  denied  { } for  pid=1" + body,
-		"type=SELINUX_ERR msg=audit(1311948547.151:138): op=security_compute_av reason=bounds scontext=a:b:c tcontext=a:b:d",
+		"type=SELINUX_ERR msg=audit(1311948547.151:138): op=security_compute_av reason=bounds scontext=a:b:c",
 	} {
 		if log := read(t, text); len(log.Denials) != 0 || len(log.Unread) != 1 || log.Unread[0].Line != 1 {
 			t.Errorf("%q: %+v, %v", text, log.Denials, log.Unread)
@@ -213,7 +220,8 @@ func TestUnread(t *testing.T) {
 	if log := read(t, head+"avc:  granted  { read } for  pid=1"+body); log.Granted != 1 || len(log.Denials) != 0 {
 		t.Errorf("granted: %+v", log)
 	}
-	if log := read(t, head+"avc:  denied  { read } for  pid=1\nand the log ends"); len(log.Denials) != 0 || len(log.Unread) != 1 {
+	log := read(t, head+"avc:  denied  { read } for  pid=1\nand the log ends")
+	if len(log.Denials) != 0 || len(log.Unread) != 1 {
 		t.Errorf("a record without an end: %+v", log)
 	}
 	if err := (&avc.Log{}).Read(iotest.ErrReader(os.ErrClosed), now); err == nil {
@@ -222,7 +230,8 @@ func TestUnread(t *testing.T) {
 }
 
 func TestPorts(t *testing.T) {
-	for extra, want := range map[string]string{"src=4444 ": "4444 tcp", "laddr=10.0.0.1 dest=4567 ": "4567 tcp", "": "0 "} {
+	for extra, want := range map[string]string{"src=4444 ": "4444 tcp", "laddr=10.0.0.1 dest=4567 ": "4567 tcp",
+		"": "0 "} {
 		d := one(t, head+"avc:  denied  { name_bind } for  pid=1 "+extra+
 			"scontext=a:b:mysqld_t:s0 tcontext=a:object_r:port_t:s0 tclass=tcp_socket")
 		if got := fmt.Sprint(d.Port, " ", d.Protocol); got != want {
@@ -236,12 +245,14 @@ func many(n int) string {
 	var b strings.Builder
 	for i := range n / 4 {
 		at := fmt.Sprintf("msg=audit(%d.%03d:%d): ", 1527792830+i/100, i%1000, i)
-		fmt.Fprintf(&b, "type=AVC %savc:  denied  { read write } for  pid=%d comm=\"mysqld\" name=\"t%d.ibd\" dev=\"dm-0\" ino=%d%s\n",
-			at, i%4096, i%50, i, body)
-		fmt.Fprintf(&b, "type=SYSCALL %sarch=c000003e syscall=2 success=no exit=-13 ppid=1 pid=%d auid=4294967295 uid=27 "+
-			"comm=\"mysqld\" exe=\"/usr/sbin/mysqld\" subj=system_u:system_r:mysqld_t:s0 key=(null)\x1dARCH=x86_64\n", at, i%4096)
+		fmt.Fprintf(&b, "type=AVC %savc:  denied  { read write } for  pid=%d comm=\"mysqld\" name=\"t%d.ibd\" "+
+			"dev=\"dm-0\" ino=%d%s\n", at, i%4096, i%50, i, body)
+		fmt.Fprintf(&b, "type=SYSCALL %sarch=c000003e syscall=2 success=no exit=-13 ppid=1 pid=%d auid=4294967295 "+
+			"uid=27 comm=\"mysqld\" exe=\"/usr/sbin/mysqld\" subj=system_u:system_r:mysqld_t:s0 key=(null)"+
+			"\x1dARCH=x86_64\n", at, i%4096)
 		fmt.Fprintf(&b, "type=PATH %sitem=0 name=\"/data/db/t%d.ibd\" inode=%d dev=fd:00\n", at, i%50, i)
-		fmt.Fprintf(&b, "type=CRED_REFR msg=audit(%d.1:%d): pid=1 uid=0 msg='op=PAM:setcred res=success'\n", 1527792830+i, i)
+		fmt.Fprintf(&b, "type=CRED_REFR msg=audit(%d.1:%d): pid=1 uid=0 msg='op=PAM:setcred res=success'\n",
+			1527792830+i, i)
 	}
 	return b.String()
 }

@@ -20,8 +20,8 @@ type head struct {
 	user        bool
 }
 
-// headOf reads "node=h type=AVC msg=audit(1527792830.989:136): ", "kernel: [1.2] audit: type=1400 audit(1.2:3): ", and what
-// the journal prints, "Nov 25 10:00:00 host audit[77]: AVC ".
+// headOf reads "node=h type=AVC msg=audit(1527792830.989:136): ", "kernel: [1.2] audit: type=1400 audit(1.2:3): ", and
+// what the journal prints, "Nov 25 10:00:00 host audit[77]: AVC ".
 func headOf(text string, now time.Time) head {
 	h := head{node: valueOf(text, "node="), kind: valueOf(text, "type=")}
 	h.user = strings.HasPrefix(h.kind, "USER_") || strings.Contains(text, "USER_AVC")
@@ -241,4 +241,13 @@ func decoded(text string) string {
 		return string(bytes)
 	}
 	return text
+}
+
+// number is 0 for what is none.
+func number(text string) int {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		return 0
+	}
+	return n
 }

@@ -1,6 +1,6 @@
 // Package filecon says which label the file contexts of a host give a path, as matchpathcon(8) does: the texts
-// file_contexts, .homedirs and .local, and the equivalences of .subs and .subs_dist (selabel_file(5)). The last line that
-// matches counts, and lines without wildcards come before all others. Parse reads the texts once; expressions are
+// file_contexts, .homedirs and .local, and the equivalences of .subs and .subs_dist (selabel_file(5)). The last line
+// that matches counts, and lines without wildcards come before all others. Parse reads the texts once; expressions are
 // compiled when a path needs them, so a Table is for one goroutine.
 package filecon
 
@@ -77,7 +77,8 @@ func specOf(line string) *spec {
 	return s
 }
 
-// literal is what an expression begins with before its first wildcard, without backslashes; exact says that it has none.
+// literal is what an expression begins with before its first wildcard, without backslashes; exact says that it has
+// none.
 func literal(text string) (prefix string, exact bool) {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {

@@ -37,7 +37,8 @@ const (
 var wanted = []struct{ path, class, want string }{
 	{"/var/lib/mysql/ibdata1", "file", "mysqld_db_t"}, {"/var/lib/mysql", "dir", "mysqld_db_t"},
 	{"/var/lib/mysql-files/a", "file", "mysqld_db_t"}, {"/var/lib/mysql-other/a", "file", "var_lib_t"},
-	{"/var/lib/mysql/mysql.sock", "sock_file", "mysqld_var_run_t"}, {"/var/lib/mysql/mysql.sock", "file", "mysqld_db_t"},
+	{"/var/lib/mysql/mysql.sock", "sock_file", "mysqld_var_run_t"},
+	{"/var/lib/mysql/mysql.sock", "file", "mysqld_db_t"},
 	{"/var/lib/mysql/mysqlxsock", "sock_file", "mysqld_db_t"},
 	{"/run/mysqld/mysqld.pid", "file", "mysqld_var_run_t"}, {"/running/a", "file", "default_t"},
 	{"/etc/my.cnf", "file", "mysqld_etc_t"}, {"/etc/myxcnf", "file", "default_t"}, {"/etc/my.cnf", "dir", "default_t"},
@@ -45,7 +46,8 @@ var wanted = []struct{ path, class, want string }{
 	{"/usr/sbin/mariadbd", "file", "mysqld_exec_t"}, {"/usr/sbin/mysqldx", "file", "default_t"},
 	{"/etc/percona-xtradb-cluster.cnf", "file", "mysqld_etc_t"}, {"/data/db/a.ibd", "file", "mysqld_db_t"},
 	{"/data/", "dir", "mysqld_db_t"}, {"/fast/db", "dir", "mysqld_db_t"}, {"/database", "dir", "default_t"},
-	{"/opt/b", "dir", "usr_t"}, {"/srv/y", "file", "usr_t"}, {"/srv/xy", "file", "usr_t"}, {"/srv/zy", "file", "default_t"},
+	{"/opt/b", "dir", "usr_t"}, {"/srv/y", "file", "usr_t"}, {"/srv/xy", "file", "usr_t"},
+	{"/srv/zy", "file", "default_t"},
 }
 
 func TestContext(t *testing.T) {

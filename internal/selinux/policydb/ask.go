@@ -11,8 +11,8 @@ type Access struct {
 	Known bool
 	// Missing are the permissions that its rules do not allow now.
 	Missing []string
-	// Constrained says that a constraint (of users, roles or ranges) is on one of the permissions: rules that allow it may
-	// not be enough.
+	// Constrained says that a constraint (of users, roles or ranges) is on one of the permissions: rules that allow it
+	// may not be enough.
 	Constrained bool
 	// Booleans would allow all that is missing, each alone, when they are switched.
 	Booleans []Boolean

@@ -3,8 +3,8 @@
 // audit2why find out, without them.
 //
 // The format is that of the kernel (security/selinux/ss/policydb.c): versions 24 to 35 with MLS, little-endian, and no
-// module's package. Decode reads it whole; a Policy is only read afterwards and may be used at once by many. Constraints
-// are known by the permissions that they are on, and not computed.
+// module's package. Decode reads it whole; a Policy is only read afterwards and may be used at once by many.
+// Constraints are known by the permissions that they are on, and not computed.
 package policydb
 
 import (
@@ -90,7 +90,8 @@ func Decode(data []byte) (*Policy, error) {
 	case p.Version < oldest || p.Version > newest:
 		return nil, fmt.Errorf("policy version %d: %d to %d can be read", p.Version, oldest, newest)
 	case config&1 == 0 || symbols != 8 || contexts < 7 || contexts > 9:
-		return nil, fmt.Errorf("a policy without MLS, or of an unknown kind: %d symbols, %d contexts", symbols, contexts)
+		return nil, fmt.Errorf("a policy without MLS, or of an unknown kind: %d symbols, %d contexts", symbols,
+			contexts)
 	}
 	c.bits() // capabilities
 	for _, t := range c.bits() {

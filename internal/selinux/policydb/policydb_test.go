@@ -79,8 +79,8 @@ func check(t *testing.T, data []byte) {
 			got = "unknown"
 		}
 		if got != c.want {
-			t.Errorf("version %d: %s %s:%s { %s } is %q, want %q", p.Version, c.source, c.target, c.class, c.permissions,
-				got, c.want)
+			t.Errorf("version %d: %s %s:%s { %s } is %q, want %q", p.Version, c.source, c.target, c.class,
+				c.permissions, got, c.want)
 		}
 	}
 	for port, want := range map[int]string{4444: "kerberos_port_t 4444-4444", 3306: "mysqld_port_t 3306-3306",
@@ -97,7 +97,8 @@ func check(t *testing.T, data []byte) {
 	if len(may) != 1 || len(may["mysqld_port_t"]) != 1 {
 		t.Errorf("it may use %v", may)
 	}
-	if got := p.Types("mysqld_", "mysqld_t", "file", []string{"write", "open"}); fmt.Sprint(got) != "[mysqld_db_t mysqld_log_t]" {
+	types := p.Types("mysqld_", "mysqld_t", "file", []string{"write", "open"})
+	if got := fmt.Sprint(types); got != "[mysqld_db_t mysqld_log_t]" {
 		t.Errorf("types: %v", got)
 	}
 	if got := p.Types("every", "mysqld_t", "dir", []string{"search"}); len(got) > 0 {

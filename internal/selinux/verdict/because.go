@@ -9,20 +9,6 @@ import (
 	"bulkhead/internal/selinux/policydb"
 )
 
-func (j *judge) because(format string, args ...any) {
-	j.Because = append(j.Because, fmt.Sprintf(format, args...))
-}
-
-func (j *judge) undecided(format string, args ...any) {
-	j.Undecided = append(j.Undecided, fmt.Sprintf(format, args...))
-}
-
-func (j *judge) fix(format string, args ...any) {
-	if text := fmt.Sprintf(format, args...); !slices.Contains(j.Fix, text) {
-		j.Fix = append(j.Fix, text)
-	}
-}
-
 // stale finds what the policy of today allows, and what it cannot allow by a rule.
 func (j *judge) stale() bool {
 	if j.Policy == nil {
@@ -167,8 +153,8 @@ func (j *judge) domain() bool {
 	case j.Kind == Domain:
 		return true
 	case len(seen) == 0:
-		j.undecided("%s is a domain that starts others; the log does not have the program (no SYSCALL record), so which "+
-			"domain it belongs to is not known", j.Source)
+		j.undecided("%s is a domain that starts others; the log does not have the program (no SYSCALL record), so "+
+			"which domain it belongs to is not known", j.Source)
 	case j.Files == nil || j.Starts == nil:
 		j.undecided("%s is a domain that starts others; which one the program belongs to, only the loaded policy tells",
 			j.Source)

@@ -97,6 +97,16 @@ func flagsOf(source, target, class string, permissions []string, sweeps sweeps) 
 	return flags
 }
 
+// writes says whether a permission changes a file.
+func writes(permission string) bool {
+	switch permission {
+	case "write", "append", "create", "unlink", "rename", "link", "setattr", "add_name", "remove_name", "rmdir",
+		"reparent", "relabelto", "relabelfrom":
+		return true
+	}
+	return false
+}
+
 // sweeper is a program in a domain.
 type sweeper struct{ source, comm string }
 

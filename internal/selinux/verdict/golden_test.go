@@ -173,8 +173,8 @@ func TestDocument(t *testing.T) {
 		t.Errorf("ports: %+v", ports)
 	}
 	for _, v := range r.Verdicts {
-		if len(v.Because) == 0 || len(v.Fix) == 0 || len(v.Evidence) == 0 || len(v.Undecided) > 0 && v.Kind != verdict.Script &&
-			v.Target != "tmp_t" {
+		if len(v.Because) == 0 || len(v.Fix) == 0 || len(v.Evidence) == 0 || len(v.Undecided) > 0 &&
+			v.Kind != verdict.Script && v.Target != "tmp_t" {
 			t.Errorf("%s lacks something: %+v", v.Rule, v)
 		}
 		if v.Kind == verdict.Boolean {

@@ -46,7 +46,8 @@ func (j *judge) socketLabel(at string) {
 	now, has := j.Files.Actual(at)
 	switch {
 	case !known || !has:
-		j.undecided("whether %s has the label that it should have: it is not there now, or no file context is for it", at)
+		j.undecided("whether %s has the label that it should have: it is not there now, or no file context is for it",
+			at)
 	case want != now:
 		j.mislabelled(at, now, want)
 	}
@@ -139,16 +140,6 @@ func escaped(at string) string {
 		b.WriteRune(r)
 	}
 	return b.String()
-}
-
-// writes says whether a permission changes a file.
-func writes(permission string) bool {
-	switch permission {
-	case "write", "append", "create", "unlink", "rename", "link", "setattr", "add_name", "remove_name", "rmdir",
-		"reparent", "relabelto", "relabelfrom":
-		return true
-	}
-	return false
 }
 
 func pathsOf(denials []avc.Denial) []string {

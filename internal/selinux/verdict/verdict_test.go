@@ -26,6 +26,9 @@ const (
 	withIts = `comm="mysqld" path="/data/mysql/ibdata1" dev="dm-0" ino=5`
 )
 
+// ibdata1 is a type of that file.
+func ibdata1(kind string) map[string]string { return map[string]string{"/data/mysql/ibdata1": kind} }
+
 // only judges a log of one group.
 func only(t *testing.T, host verdict.Host, text string) verdict.Verdict {
 	t.Helper()
@@ -54,15 +57,17 @@ func TestVerdicts(t *testing.T) {
 		open bool   // something is undecided
 	}{
 		"a label that differs": {
-			host: verdict.Host{Policy: db, Files: files{expected: map[string]string{"/data/mysql/ibdata1": "mysqld_db_t"}}},
-			log:  denied("write", withIts, varLib, "file"), kind: verdict.Label, fix: "restorecon -v /data/mysql/ibdata1"},
+			host: verdict.Host{Policy: db, Files: files{expected: ibdata1("mysqld_db_t")}},
+			log:  denied("write", withIts, varLib, "file"), kind: verdict.Label,
+			fix: "restorecon -v /data/mysql/ibdata1"},
 		"a label that was put right": {
-			host: verdict.Host{Policy: db, Files: files{expected: map[string]string{"/data/mysql/ibdata1": "mysqld_db_t"},
-				actual: map[string]string{"/data/mysql/ibdata1": "mysqld_db_t"}}},
+			host: verdict.Host{Policy: db,
+				Files: files{expected: ibdata1("mysqld_db_t"), actual: ibdata1("mysqld_db_t")}},
 			log: denied("write", withIts, varLib, "file"), kind: verdict.Stale, fix: "nothing"},
 		"a label that would not help": {
-			host: verdict.Host{Policy: allowing(), Files: files{expected: map[string]string{"/data/mysql/ibdata1": "cert_t"}}},
-			log:  denied("write", withIts, varLib, "file"), kind: verdict.Rule, fix: "allow mysqld_t var_lib_t:file write;"},
+			host: verdict.Host{Policy: allowing(), Files: files{expected: ibdata1("cert_t")}},
+			log:  denied("write", withIts, varLib, "file"), kind: verdict.Rule,
+			fix: "allow mysqld_t var_lib_t:file write;"},
 		"a place without a label of its own": {host: verdict.Host{Policy: db},
 			log: denied("write", withIts, varLib, "file"), kind: verdict.Label,
 			fix: "semanage fcontext -a -t mysqld_db_t '/data/mysql/ibdata1(/.*)?'"},
@@ -71,8 +76,8 @@ func TestVerdicts(t *testing.T) {
 			log:  denied("write", withIts, varLib, "file"), kind: verdict.Label, fix: "semanage fcontext -a -t TYPE"},
 		"no path": {host: verdict.Host{Policy: db}, log: denied("write", named, varLib, "file"), kind: verdict.Label,
 			fix: "semanage fcontext -a -t mysqld_db_t 'PATH", open: true},
-		"no path and no policy": {log: denied("write", named, varLib, "file"), kind: verdict.Label, fix: "run this again",
-			open: true},
+		"no path and no policy": {log: denied("write", named, varLib, "file"), kind: verdict.Label,
+			fix: "run this again", open: true},
 		"only read": {log: denied("read", named, varLib, "file"), kind: verdict.Rule, fix: "allow", open: true},
 		"never meant": {host: verdict.Host{Policy: allowing("mysqld_t mysqld_db_t file read")},
 			log:  denied("read", withIts, "system_u:object_r:default_t:s0", "file"),
@@ -80,31 +85,35 @@ func TestVerdicts(t *testing.T) {
 		"a file in /tmp": {host: verdict.Host{Policy: db},
 			log:  denied("write", `comm="mysqld" path="/tmp/a.b"`, "system_u:object_r:tmp_t:s0", "file"),
 			kind: verdict.Label, fix: "let the database use a directory of its own"},
-		"stale": {host: verdict.Host{Policy: db}, log: denied("write", withIts, "system_u:object_r:mysqld_db_t:s0", "file"),
+		"stale": {host: verdict.Host{Policy: db},
+			log:  denied("write", withIts, "system_u:object_r:mysqld_db_t:s0", "file"),
 			kind: verdict.Stale, fix: "nothing"},
 		"a constraint": {
 			host: verdict.Host{Policy: policy{allowed: db.allowed, constrained: "file"}},
 			log:  denied("write", withIts, "system_u:object_r:mysqld_db_t:s0:c1,c2", "file"), kind: verdict.Constraint,
 			fix: "compare the two contexts"},
 		"a narrow boolean": {
-			host: verdict.Host{Policy: policy{booleans: map[string][]string{"mysqld_t nfs_t dir search": {"use_nfs_home_dirs"}}}},
-			log:  denied("search", `comm="mysqld" name="nfs"`, "system_u:object_r:nfs_t:s0", "dir"), kind: verdict.Boolean,
-			fix: "setsebool -P use_nfs_home_dirs on"},
+			host: verdict.Host{Policy: policy{booleans: map[string][]string{
+				"mysqld_t nfs_t dir search": {"use_nfs_home_dirs"}}}},
+			log:  denied("search", `comm="mysqld" name="nfs"`, "system_u:object_r:nfs_t:s0", "dir"),
+			kind: verdict.Boolean, fix: "setsebool -P use_nfs_home_dirs on"},
 		"a boolean that opens far more": {
 			host: verdict.Host{Policy: policy{booleans: map[string][]string{
 				"mysqld_t mssql_port_t tcp_socket name_connect": {"mysql_connect_any"}}}},
-			log: denied("name_connect", `comm="mysqld" dest=1433`, "system_u:object_r:mssql_port_t:s0", "tcp_socket"), kind: verdict.Rule,
-			fix: "allow mysqld_t mssql_port_t:tcp_socket name_connect;"},
+			log:  denied("name_connect", `comm="mysqld" dest=1433`, "system_u:object_r:mssql_port_t:s0", "tcp_socket"),
+			kind: verdict.Rule, fix: "allow mysqld_t mssql_port_t:tcp_socket name_connect;"},
 		"a port by now": {
-			host: verdict.Host{Policy: policy{allowed: map[string]bool{"mysqld_t mysqld_port_t tcp_socket name_bind": true},
-				ports: []policydb.Port{{Protocol: "tcp", Low: 4568, High: 4568, Type: "mysqld_port_t"}}}},
+			host: verdict.Host{Policy: policy{
+				allowed: map[string]bool{"mysqld_t mysqld_port_t tcp_socket name_bind": true},
+				ports:   []policydb.Port{{Protocol: "tcp", Low: 4568, High: 4568, Type: "mysqld_port_t"}}}},
 			log:  denied("name_bind", `comm="mysqld" src=4568`, "system_u:object_r:unreserved_port_t:s0", "tcp_socket"),
 			kind: verdict.Stale, fix: "nothing"},
 		"a port without a number": {host: verdict.Host{Policy: allowing()},
 			log:  denied("name_bind", `comm="mysqld"`, "system_u:object_r:unreserved_port_t:s0", "tcp_socket"),
 			kind: verdict.Rule, fix: "allow", open: true},
 		"a program in a starter's domain": {
-			host: verdict.Host{Policy: allowing(), Starts: policy{domains: map[string]string{"mysqld_exec_t": "mysqld_t"}},
+			host: verdict.Host{Policy: allowing(),
+				Starts: policy{domains: map[string]string{"mysqld_exec_t": "mysqld_t"}},
 				Files: files{expected: map[string]string{"/usr/sbin/mariadbd": "mysqld_exec_t"},
 					actual: map[string]string{"/usr/sbin/mariadbd": "bin_t"}}},
 			log: from("system_u:system_r:initrc_t:s0", "write", `comm="mariadbd" exe="/usr/sbin/mariadbd"`,
@@ -115,8 +124,9 @@ func TestVerdicts(t *testing.T) {
 				"system_u:object_r:mysqld_port_t:s0", "tcp_socket"), kind: verdict.Rule, fix: "allow", open: true},
 	} {
 		v := only(t, c.host, c.log)
-		if v.Kind != c.kind || !strings.HasPrefix(strings.Join(v.Fix, "\n"), c.fix) || (len(v.Undecided) > 0) != c.open ||
-			len(v.Because) == 0 || len(v.Evidence) != 1 || v.Evidence[0].Number != 1 || v.Count != 1 {
+		if v.Kind != c.kind || !strings.HasPrefix(strings.Join(v.Fix, "\n"), c.fix) ||
+			(len(v.Undecided) > 0) != c.open || len(v.Because) == 0 || len(v.Evidence) != 1 ||
+			v.Evidence[0].Number != 1 || v.Count != 1 {
 			t.Errorf("%s: %+v", name, v)
 		}
 		if (v.Needed != "") != (c.kind == verdict.Rule) {
@@ -132,15 +142,16 @@ func TestScript(t *testing.T) {
 	}
 	process := func(pid, parent int, comm, title string) string {
 		at := fmt.Sprintf("msg=audit(1527792830.989:%d): ", 136+pid-7)
-		return fmt.Sprintf("type=SYSCALL %sppid=%d pid=%d comm=%q exe=\"/usr/bin/bash\"\ntype=PROCTITLE %sproctitle=%X\n",
-			at, parent, pid, comm, at, title)
+		return fmt.Sprintf("type=SYSCALL %sppid=%d pid=%d comm=%q exe=\"/usr/bin/bash\"\n"+
+			"type=PROCTITLE %sproctitle=%X\n", at, parent, pid, comm, at, title)
 	}
 	log := ss("init_t") + ss("sshd_t") + ss("crond_t") +
 		denied("read", `comm="mysqld"`, "system_u:object_r:etc_t:s0", "file") +
 		process(7, 6, "ss", "ss\x00-p") + process(6, 5, "bash", "bash") +
 		process(5, 1, "wsrep_sst", "bash\x00-ue\x00/usr/bin/wsrep_sst_xtrabackup-v2\x00--role\x00joiner")
-	script := files{text: map[string]string{"/usr/bin/wsrep_sst_xtrabackup-v2": "#!/bin/bash -ue\n# ss is used below\n" +
-		"class=1\n    ss -p state listening \"( sport = :$PORT )\" | grep -qE 'socat|nc' && break\n"}}
+	script := files{text: map[string]string{"/usr/bin/wsrep_sst_xtrabackup-v2": "#!/bin/bash -ue\n" +
+		"# ss is used below\nclass=1\n    ss -p state listening " +
+		"\"( sport = :$PORT )\" | grep -qE 'socat|nc' && break\n"}}
 	r := verdict.Judge(read(t, log), verdict.Host{Files: script})
 	fault := r.Of(verdict.Script)
 	if len(fault) != 3 || len(r.Verdicts) != 4 {
@@ -162,7 +173,8 @@ func TestScript(t *testing.T) {
 	// What another program did stays, with its own permissions.
 	mixed := verdict.Judge(read(t, ss("init_t")+ss("sshd_t")+ss("crond_t")+
 		denied("sigkill", `comm="mysqld"`, "system_u:system_r:crond_t:s0", "process")), verdict.Host{})
-	if !slices.Equal(mixed.Rules, []string{"allow mysqld_t crond_t:process sigkill;"}) || len(mixed.Of(verdict.Script)) != 2 {
+	if !slices.Equal(mixed.Rules, []string{"allow mysqld_t crond_t:process sigkill;"}) ||
+		len(mixed.Of(verdict.Script)) != 2 {
 		t.Errorf("%q, %+v", mixed.Rules, mixed.Verdicts)
 	}
 }
