@@ -212,7 +212,7 @@ func fieldsOf(f fields, text string, interpreted bool) fields {
 		}
 		key := text[:stop]
 		text = text[stop+1:]
-		value := ""
+		var value string
 		if quoted, is := strings.CutPrefix(text, `"`); is {
 			value, text, _ = strings.Cut(quoted, `"`)
 		} else {

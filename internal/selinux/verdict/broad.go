@@ -26,6 +26,8 @@ var (
 		"setgid", "mac_admin", "mac_override", "sys_rawio"}
 	secrets = []string{"shadow_t", "sshd_key_t"}
 	disks   = []string{"fixed_disk_device_t", "nvram_device_t", "memory_device_t", "raw_memory_device_t"}
+	// attributes stand for many types.
+	attributes = []string{"domain", "file_type", "port_type"}
 	// traps are booleans that look narrow and are not.
 	traps = map[string]string{
 		"nis_enabled":                 "it lets most domains use every port",
@@ -43,56 +45,96 @@ type Flag struct {
 	Why    string `json:"why"`
 }
 
+// proposed is a rule that may allow too much.
+type proposed struct {
+	source, target, class string
+	permissions           []string
+	sweeps                sweeps
+}
+
+// has lists those of some permissions that the rule has.
+func (r proposed) has(names ...string) string {
+	return join(slices.DeleteFunc(slices.Clone(r.permissions), func(p string) bool {
+		return !slices.Contains(names, p)
+	}))
+}
+
+func (r proposed) on(types []string) bool { return slices.Contains(types, r.target) }
+
+func (r proposed) writes() bool { return slices.ContainsFunc(r.permissions, writes) }
+
+// objections say for a rule why it allows too much; "" is no objection.
+var objections = []struct {
+	name   string
+	weight int
+	why    func(r proposed) string
+}{
+	{"generic target", 4, func(r proposed) string {
+		return when(r.on(generalTypes) && r.writes(), r.target+": files of many programs have this type")
+	}},
+	{"generic port", 4, func(r proposed) string {
+		return when(r.on(generalPorts) && r.has("name_bind", "name_connect") != "",
+			r.target+": all ports that have no type of their own")
+	}},
+	{"process sweep", 3, func(r proposed) string {
+		if r.class != "process" || r.target == r.source ||
+			r.has("getattr", "ptrace", "signal", "sigkill", "signull") == "" {
+			return ""
+		}
+		for who, s := range r.sweeps {
+			if who.source == r.source && s.domains[r.target] {
+				return fmt.Sprintf("one of %d domains that %q looked at", len(s.domains), who.comm)
+			}
+		}
+		return ""
+	}},
+	{"code execution", 3, func(r proposed) string {
+		return when((r.target == "bin_t" || r.target == "shell_exec_t") && r.has("execute_no_trans") != "",
+			fmt.Sprintf("%s: any program of the system, in %s", r.target, r.source))
+	}},
+	{"code execution", 5, func(r proposed) string {
+		p := r.has("execmem", "execstack", "execheap", "execmod")
+		return when(p != "", p+": memory that is written and then run")
+	}},
+	{"privilege", 5, func(r proposed) string {
+		p := r.has(capabilities...)
+		return when(p != "" && strings.HasPrefix(r.class, "cap"), p+": goes round other protections")
+	}},
+	{"privilege", 5, func(r proposed) string {
+		return when(r.target == "security_t" || r.class == "system" && r.has("module_load") != "",
+			r.target+" "+r.class+": the policy or the kernel itself")
+	}},
+	{"secrets", 5, func(r proposed) string {
+		return when(r.on(secrets) || (r.target == "passwd_file_t" || r.target == "cert_t") && r.writes(),
+			r.target+": passwords and keys")
+	}},
+	{"raw disk", 5, func(r proposed) string {
+		return when(r.on(disks), r.target+": whole disks or memory, past all file permissions")
+	}},
+	{"attribute target", 5, func(r proposed) string {
+		return when(r.on(attributes), r.target+": all types that have this attribute")
+	}},
+	{"unconfined source", 3, func(r proposed) string {
+		return when(r.source == "unconfined_t" || r.source == "unconfined_service_t",
+			r.source+": a rule for what nothing confines")
+	}},
+}
+
+func when(is bool, text string) string {
+	if is {
+		return text
+	}
+	return ""
+}
+
 // flagsOf says why a rule allows too much.
 func flagsOf(source, target, class string, permissions []string, sweeps sweeps) []Flag {
 	flags := []Flag{}
-	flag := func(weight int, name, format string, args ...any) {
-		flags = append(flags, Flag{Name: name, Weight: weight, Why: fmt.Sprintf(format, args...)})
-	}
-	has := func(names ...string) string {
-		return strings.Join(slices.DeleteFunc(slices.Clone(permissions), func(p string) bool {
-			return !slices.Contains(names, p)
-		}), ", ")
-	}
-	if slices.Contains(generalTypes, target) && slices.ContainsFunc(permissions, writes) {
-		flag(4, "generic target", "%s: files of many programs have this type", target)
-	}
-	if slices.Contains(generalPorts, target) && has("name_bind", "name_connect") != "" {
-		flag(4, "generic port", "%s: all ports that have no type of their own", target)
-	}
-	if class == "process" && has("getattr", "ptrace", "signal", "sigkill", "signull") != "" && target != source {
-		for who, s := range sweeps {
-			if who.source == source && s.domains[target] {
-				flag(3, "process sweep", "one of %d domains that %q looked at", len(s.domains), who.comm)
-			}
+	r := proposed{source: source, target: target, class: class, permissions: permissions, sweeps: sweeps}
+	for _, o := range objections {
+		if why := o.why(r); why != "" {
+			flags = append(flags, Flag{Name: o.name, Weight: o.weight, Why: why})
 		}
-	}
-	if (target == "bin_t" || target == "shell_exec_t") && has("execute_no_trans") != "" {
-		flag(3, "code execution", "%s: any program of the system, in %s", target, source)
-	}
-	if p := has("execmem", "execstack", "execheap", "execmod"); p != "" {
-		flag(5, "code execution", "%s: memory that is written and then run", p)
-	}
-	if strings.HasPrefix(class, "capability") || strings.HasPrefix(class, "cap") && strings.Contains(class, "userns") {
-		if p := has(capabilities...); p != "" {
-			flag(5, "privilege", "%s: goes round other protections", p)
-		}
-	}
-	if target == "security_t" || class == "system" && has("module_load") != "" {
-		flag(5, "privilege", "%s %s: the policy or the kernel itself", target, class)
-	}
-	if slices.Contains(secrets, target) || (target == "passwd_file_t" || target == "cert_t") &&
-		slices.ContainsFunc(permissions, writes) {
-		flag(5, "secrets", "%s: passwords and keys", target)
-	}
-	if slices.Contains(disks, target) {
-		flag(5, "raw disk", "%s: whole disks or memory, past all file permissions", target)
-	}
-	if target == "domain" || target == "file_type" || target == "port_type" {
-		flag(5, "attribute target", "%s: all types that have this attribute", target)
-	}
-	if source == "unconfined_t" || source == "unconfined_service_t" {
-		flag(3, "unconfined source", "%s: a rule for what nothing confines", source)
 	}
 	return flags
 }
