@@ -81,12 +81,14 @@ var objections = []struct {
 			r.has("getattr", "ptrace", "signal", "sigkill", "signull") == "" {
 			return ""
 		}
+		said := []string{}
 		for who, s := range r.sweeps {
 			if who.source == r.source && s.domains[r.target] {
-				return fmt.Sprintf("one of %d domains that %q looked at", len(s.domains), who.comm)
+				said = append(said, fmt.Sprintf("one of %d domains that %q looked at", len(s.domains), who.comm))
 			}
 		}
-		return ""
+		slices.Sort(said)
+		return join(said)
 	}},
 	{"code execution", 3, func(r proposed) string {
 		return when((r.target == "bin_t" || r.target == "shell_exec_t") && r.has("execute_no_trans") != "",
