@@ -119,6 +119,11 @@ func TestUserRecord(t *testing.T) {
 	if !d.User || d.Class != "dbus" || d.Exe != "/usr/bin/dbus-daemon" || d.Permissive != avc.No || d.PID != 0 {
 		t.Errorf("%+v", d)
 	}
+	d = one(t, `type=USER_AVC msg=audit(1.2:3): pid=1 msg='avc:  denied  { start } for  scontext=a:b:c_t `+
+		`tcontext=a:b:d_t tclass=service'UID="root" permissive=1`)
+	if d.Class != "service" || d.Permissive != avc.Unknown {
+		t.Errorf("what is behind the quote is taken: %+v", d)
+	}
 }
 
 // permissive=1 was allowed; where an old kernel does not say it, what the log has said of the mode before counts.

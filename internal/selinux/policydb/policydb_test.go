@@ -101,8 +101,8 @@ func check(t *testing.T, data []byte) {
 	if got := fmt.Sprint(types); got != "[mysqld_db_t mysqld_log_t]" {
 		t.Errorf("types: %v", got)
 	}
-	if got := p.Types("every", "mysqld_t", "dir", []string{"search"}); len(got) > 0 {
-		t.Errorf("an attribute is a type: %v", got)
+	if got := fmt.Sprint(p.Types("", "mysqld_t", "file", []string{"ioctl"})); got != "[mysqld_log_t tmp_t]" {
+		t.Errorf("by an attribute, which is no type: %s", got)
 	}
 	if got := p.Domain("init_t", "mysqld_exec_t"); got != "mysqld_t" {
 		t.Errorf("it starts as %q", got)
