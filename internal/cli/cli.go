@@ -29,6 +29,7 @@ import (
 	"bulkhead/internal/cli/memory"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/screen"
+	"bulkhead/internal/cli/selinux"
 	"bulkhead/internal/cli/switches"
 	"bulkhead/internal/cli/unit"
 	"bulkhead/internal/cli/usage"
@@ -189,7 +190,8 @@ Start here:
 	flags.BoolVar(&s.json, "json", false, "print JSON")
 	addGroup(root, groupLook, "Look:", append(s.observing().Look(), discoverCmd(s), checkCmd(s), planCmd(s),
 		advice.Command(s.out, s.look, s.print), statusCmd(s), memory.Command(s.out, s.look, s.print), explainCmd(s),
-		switches.Command(s.out, s.look, s.print), verifyCmd(s), notesCmd(s), historyCmd(s), scheduleCmd(s))...)
+		switches.Command(s.out, s.look, s.print), selinux.Command(s.out, s.look, s.print), verifyCmd(s), notesCmd(s),
+		historyCmd(s), scheduleCmd(s))...)
 	addGroup(root, groupChange, "Change:", applyCmd(s), setCmd(s), unsetCmd(s), tuneCmd(s), runCmd(s), moveCmd(s),
 		freezeCmd(s), thawCmd(s), confirmCmd(s))
 	addGroup(root, groupBack, "Back:", rollbackCmd(s), releaseCmd(s))

@@ -1,0 +1,159 @@
+// Package selinux is the verb selinux of the command line: what SELinux denies to databases, and what puts it right.
+package selinux
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"bulkhead/internal/api"
+	"bulkhead/internal/cli/usage"
+	"bulkhead/internal/linux/sysroot"
+	"bulkhead/internal/selinux/avc"
+	"bulkhead/internal/selinux/loaded"
+	"bulkhead/internal/selinux/verdict"
+	"bulkhead/internal/transaction"
+)
+
+// Command gives the verb. It writes to out, looks at the host through look, and answers with print.
+func Command(out io.Writer, look func() (*transaction.Controller, error), print func(v any, text func()) error,
+) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "selinux",
+		Short: "what SELinux denies to databases, and what puts it right",
+		Long: `selinux looks at what SELinux denies. It changes nothing, and it never switches SELinux off: most denials
+are a wrong label, a wrong port or a script's fault, and few need a rule.`,
+		Example: `  bulkhead selinux explain`,
+	}
+	c.AddCommand(explainCmd(out, look, print))
+	return c
+}
+
+func explainCmd(out io.Writer, look func() (*transaction.Controller, error), print func(v any, text func()) error,
+) *cobra.Command {
+	var since time.Time
+	var elsewhere bool
+	c := &cobra.Command{
+		Use:   "explain [FILE]",
+		Short: "what each denial in a log comes from, and the rules that are left",
+		Long: `explain reads denials from the logs of auditd, those that were rotated too, or from FILE, "-" for
+standard input: an audit log, what ausearch prints (better without -i), the journal or dmesg. It groups them as
+audit2allow does, and says of each group what it comes from, with the lines that show it: a wrong label, a wrong port,
+a program in the wrong domain, a boolean, the fault of a script, a constraint, nothing any more, or a rule that is
+needed. Rules that would allow too much are marked.
+
+What a path or a port should be is asked of the policy that this kernel has loaded and of its file contexts (root may
+read them). Without them that part stays undecided. Nothing is changed.`,
+		Example: `  bulkhead selinux explain                        the audit log of this host
+  bulkhead selinux explain --since "2026-11-25 08:00"
+  journalctl -k | bulkhead selinux explain -      where no auditd runs
+  bulkhead selinux explain --elsewhere audit.log  a log of another host: do not
+                                                  ask the policy of this one
+  bulkhead selinux explain --json | jq -r '.needed_rules[]'`,
+		Args: usage.AtMostOne,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if elsewhere && len(args) == 0 {
+				return usage.Errorf(cmd, "--elsewhere is for a log of another host: name its file")
+			}
+			c, err := look()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			v := &view{}
+			log := &avc.Log{}
+			if len(args) == 0 {
+				v.Read, err = readAudit(c.Host.Root, log, time.Now())
+			} else {
+				v.Read, err = args[:1], readNamed(cmd.InOrStdin(), args[0], log, time.Now())
+			}
+			if err != nil {
+				return err
+			}
+			log.Since(since)
+			host := loaded.None()
+			if !elsewhere {
+				host = loaded.Of(c.Host.Root)
+			}
+			v.fill(log, host, verdict.Judge(log, host.Ask))
+			return print(v, func() { printView(out, v) })
+		},
+	}
+	usage.MomentFlag(c, &since, "since", "only denials from this `time` on")
+	c.Flags().BoolVar(&elsewhere, "elsewhere", false, "FILE is of another host: ask nothing of this one")
+	return c
+}
+
+// readNamed reads one file, or standard input.
+func readNamed(in io.Reader, name string, log *avc.Log, now time.Time) error {
+	if name != "-" {
+		f, err := os.Open(filepath.Clean(name))
+		if err != nil {
+			return failed(fmt.Errorf("read %q: %w", name, sysroot.Cause(err)),
+				"name a log that is there and may be read, or - for standard input")
+		}
+		defer f.Close()
+		in = f
+	}
+	if err := log.Read(in, now); err != nil {
+		return failed(fmt.Errorf("read %q: %w", name, sysroot.Cause(err)), "name a file that is a log")
+	}
+	return nil
+}
+
+// auditConfig is auditd's, auditLog where it writes without a word there.
+const auditConfig, auditLog = "/etc/audit/auditd.conf", "/var/log/audit/audit.log"
+
+// noAudit leads to the logs of a host without auditd.
+const noAudit = "without auditd the kernel's log has them: `journalctl -k | bulkhead selinux explain -`, or `dmesg`"
+
+// readAudit reads the logs of auditd, the oldest first.
+func readAudit(root *sysroot.FS, log *avc.Log, now time.Time) ([]string, error) {
+	file := auditLog
+	text, err := root.ReadOptional(auditConfig)
+	if err != nil && !errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("read %q: %w", auditConfig, err)
+	}
+	for line := range strings.Lines(text) {
+		if key, value, is := strings.Cut(line, "="); is && strings.TrimSpace(key) == "log_file" {
+			file = strings.TrimSpace(value)
+		}
+	}
+	names := []string{file}
+	const most = 999 // num_logs of auditd.conf(5)
+	for n := 1; n <= most; n++ {
+		name := file + "." + strconv.Itoa(n)
+		if !root.Exists(name) {
+			break
+		}
+		names = append([]string{name}, names...)
+	}
+	for _, name := range names {
+		f, err := root.Open(name)
+		switch {
+		case errors.Is(err, fs.ErrPermission):
+			return nil, failed(fmt.Errorf("read %q: %w", name, sysroot.Cause(err)),
+				"only root may read it: run it with sudo")
+		case err != nil:
+			return nil, failed(fmt.Errorf("read %q: %w", name, sysroot.Cause(err)), noAudit)
+		}
+		err = log.Read(f, now)
+		f.Close()
+		if err != nil {
+			return nil, fmt.Errorf("read %q: %w", name, sysroot.Cause(err))
+		}
+	}
+	return names, nil
+}
+
+func failed(err error, hint string) error {
+	return &api.Error{Code: api.CodeFailed, Err: err, Hint: hint}
+}

@@ -1,0 +1,89 @@
+// Package selinux reads what a host tells of SELinux: whether the kernel has it and what it enforces (/sys/fs/selinux,
+// https://docs.kernel.org/admin-guide/LSM/SELinux.html), the policy that is loaded, labels of files (the extended
+// attribute security.selinux) and where libselinux has its files (/etc/selinux/config, selinux_config(5)). It writes
+// nothing. A Host may be used at once by many.
+package selinux
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"bulkhead/internal/linux/sysroot"
+)
+
+const kernel = "/sys/fs/selinux"
+
+// Host is a host.
+type Host struct{ Root *sysroot.FS }
+
+// Loaded says whether the kernel has SELinux with a policy.
+func (h Host) Loaded() bool { return h.Root.Exists(kernel + "/policy") }
+
+// Enforcing says whether the kernel enforces the policy, or only logs.
+func (h Host) Enforcing() (bool, error) {
+	n, err := h.Root.ReadInt(kernel + "/enforce")
+	return n == 1, err
+}
+
+// Policy is the policy that is loaded, in the format of the kernel.
+func (h Host) Policy() ([]byte, error) { return h.Root.ReadFile(kernel + "/policy") }
+
+// Store is the directory of the policy that the host is set up with; "" is none.
+func (h Host) Store() (string, error) {
+	text, err := h.Root.ReadOptional("/etc/selinux/config")
+	if err != nil {
+		return "", err
+	}
+	kind := ""
+	for line := range strings.Lines(text) {
+		if value, found := strings.CutPrefix(strings.TrimSpace(line), "SELINUXTYPE="); found {
+			kind = strings.TrimSpace(value)
+		}
+	}
+	if kind == "" || strings.ContainsAny(kind, "/.") {
+		return "", nil
+	}
+	return "/etc/selinux/" + kind, nil
+}
+
+// FileContexts are the texts that say which label a path has, in the order in which libselinux reads them; one that
+// is not there is "".
+type FileContexts struct{ Base, Homes, Local, Subs, SubsDist string }
+
+// FileContexts reads them from a store.
+func (h Host) FileContexts(store string) (f FileContexts, err error) {
+	for name, to := range map[string]*string{"": &f.Base, ".homedirs": &f.Homes, ".local": &f.Local, ".subs": &f.Subs,
+		".subs_dist": &f.SubsDist} {
+		file := store + "/contexts/files/file_contexts" + name
+		text, one := h.Root.ReadFile(file)
+		if one != nil && !errors.Is(one, fs.ErrNotExist) {
+			err = errors.Join(err, fmt.Errorf("read %q: %w", file, sysroot.Cause(one)))
+		}
+		*to = string(text)
+	}
+	return f, err
+}
+
+// ErrNoLabel is of a file that has no label, or of a host that is only captured.
+var ErrNoLabel = errors.New("it has no label")
+
+// Label is the context of a file; a symbolic link's is its own.
+func (h Host) Label(file string) (string, error) {
+	if !h.Root.Live() {
+		return "", ErrNoLabel
+	}
+	buf := make([]byte, 4096)
+	n, err := unix.Lgetxattr(path.Clean(file), "security.selinux", buf)
+	if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOTSUP) {
+		return "", ErrNoLabel
+	}
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimRight(string(buf[:n]), "\x00"), nil
+}

@@ -1,0 +1,151 @@
+package verdict
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"bulkhead/internal/selinux/avc"
+)
+
+var fileClasses = []string{"file", "dir", "lnk_file", "sock_file", "fifo_file", "chr_file", "blk_file"}
+
+// label finds files that have another label than they should have, and such that have one that nobody chose.
+func (j *judge) label(permissions []string) bool {
+	socket := j.Class == "unix_stream_socket" && slices.Contains(permissions, "connectto")
+	if !socket && (!slices.Contains(fileClasses, j.Class) || j.left[0].Target.Domain()) {
+		return false
+	}
+	paths := pathsOf(j.left)
+	for _, at := range paths[:min(shown, len(paths))] {
+		if socket {
+			j.socketLabel(at)
+		} else {
+			j.fileLabel(at, permissions)
+		}
+	}
+	if more := len(paths) - shown; more > 0 && j.Kind == Label {
+		j.because("and %d paths more", more)
+	}
+	if j.Kind != "" {
+		return true
+	}
+	if socket {
+		return false
+	}
+	return j.place(paths, permissions)
+}
+
+// socketLabel compares the label of a socket's file: a connection is allowed by both, the socket and its file.
+func (j *judge) socketLabel(at string) {
+	if j.Files == nil {
+		j.undecided("whether %s has the label that it should have, only its host tells", at)
+		return
+	}
+	want, known := j.Files.Expected(at, "sock_file")
+	now, has := j.Files.Actual(at)
+	switch {
+	case !known || !has:
+		j.undecided("whether %s has the label that it should have: it is not there now, or no file context is for it",
+			at)
+	case want != now:
+		j.mislabelled(at, now, want)
+	}
+}
+
+// fileLabel compares the type in the log with what the file contexts give the path.
+func (j *judge) fileLabel(at string, permissions []string) {
+	if j.Files == nil {
+		return
+	}
+	want, known := j.Files.Expected(at, j.Class)
+	if !known || want == j.Target {
+		return
+	}
+	if j.Policy != nil {
+		if a := j.Policy.Access(j.Source, want, j.Class, permissions); a.Known && len(a.Missing) > 0 {
+			j.because("%s should have the type %s, with which it would be denied, too", at, want)
+			return
+		}
+	}
+	if now, has := j.Files.Actual(at); has && now == want {
+		j.Kind = Stale
+		j.because("%s has the type %s by now, as it should have; it had %s", at, want, j.Target)
+		j.fix("nothing: leave these lines out")
+		return
+	}
+	j.mislabelled(at, j.Target, want)
+}
+
+func (j *judge) mislabelled(at, now, want string) {
+	j.Kind = Label
+	j.because("%s has the type %s; the file contexts of this host give it %s", at, now, want)
+	j.fix("restorecon -v %s", at)
+}
+
+// place finds files below a directory whose type is for no program in particular: they want a label of their own.
+func (j *judge) place(paths, permissions []string) bool {
+	never := slices.Contains(neverMeant, j.Target)
+	if !never && (!slices.Contains(generalTypes, j.Target) || !slices.ContainsFunc(permissions, writes)) {
+		return false
+	}
+	var may []string
+	if j.Policy != nil {
+		if may = j.Policy.Types(stem(j.Source), j.Source, j.Class, permissions); len(may) == 0 {
+			j.because("%s is a type of no program in particular, and no type of %s's own would be allowed", j.Target,
+				j.Source)
+			return false
+		}
+	}
+	j.Kind = Label
+	if never {
+		j.because("%s is what files have that no file context is for", j.Target)
+	} else {
+		j.because("%s is a type that many programs use: a rule would let %s change the files of all of them", j.Target,
+			j.Source)
+	}
+	where := "PATH"
+	if len(paths) > 0 {
+		where = paths[0]
+	} else {
+		j.undecided("the path: the log has only the name %s (an audit rule makes the kernel write PATH records)",
+			some(namesOf(j.left)))
+	}
+	if j.Policy == nil {
+		j.undecided("which type it should have: only the loaded policy tells what %s may use", j.Source)
+		j.fix("run this again on the host that wrote the log")
+		return true
+	}
+	j.because("of its own types %s may use %s", j.Source, some(may))
+	if where != "PATH" && j.Class != "dir" && (path.Dir(where) == "/tmp" || path.Dir(where) == "/var/tmp") {
+		j.fix("let the database use a directory of its own in place of %s (tmpdir), and label that", path.Dir(where))
+		return true
+	}
+	kind := may[0]
+	if len(may) > 1 {
+		kind = "TYPE"
+	}
+	j.fix("semanage fcontext -a -t %s '%s(/.*)?', then restorecon -R -v %s%s", kind, escaped(where), where,
+		map[bool]string{true: "; TYPE is one of those above"}[kind == "TYPE"])
+	return true
+}
+
+// escaped writes a path as an expression of file contexts.
+func escaped(at string) string {
+	var b strings.Builder
+	for _, r := range at {
+		if strings.ContainsRune(`.^$?*+|[](){}\`, r) {
+			b.WriteByte('\\')
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+func pathsOf(denials []avc.Denial) []string {
+	return distinct(denials, func(d avc.Denial) string { return d.Path })
+}
+
+func namesOf(denials []avc.Denial) []string {
+	return distinct(denials, func(d avc.Denial) string { return d.Name })
+}
