@@ -248,8 +248,8 @@ func (e *Explanation) place(v *transaction.View) {
 		e.Group, e.By = p.Group, p.By
 		unit := v.Layout.Stuck(&p.Process, p.Group)
 		if e.Placed = unit == "" && v.Layout.Placed(&p.Process, p.Group); unit != "" {
-			e.Reason = "it is a part of " + unit + ", and no limit of the group holds it; `from_unit: true` takes out " +
-				"of a unit what is not its main process"
+			e.Reason = "it is a part of " + unit + ", and no limit of the group holds it; `from_unit: true` takes " +
+				"out of a unit what is not its main process"
 		}
 	}
 }
