@@ -2,6 +2,9 @@ package observing
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -113,10 +116,11 @@ func (s Session) sources(ctx context.Context, o *dashboard.Options, file string)
 	}
 	if client != nil {
 		o.Live = func(ctx context.Context, after time.Time) (*observe.Sample, error) {
-			if after.IsZero() {
-				return client.Sample(ctx)
+			sample, err := client.NewerSample(ctx, after)
+			if lost := (*url.Error)(nil); errors.As(err, &lost) {
+				err = fmt.Errorf("the agent does not answer: %w", lost.Err)
 			}
-			return client.NewerSample(ctx, after)
+			return sample, err
 		}
 	}
 	if file != "" {
