@@ -56,7 +56,7 @@ func (m *Model) draw(width, height int) (all []line) {
 	}
 	s := m.reel.State(m.at)
 	h := s.Host()
-	all = append(all, line{fit(m.title(s), width), m.titleStyle()},
+	all = append(all, line{fit(m.title(s), width), titleStyle(m)},
 		line{fit(fmt.Sprintf("CPU %s of %s  load %s  wait cpu %s mem %s disk %s  mem %s of %s", h.Busy.Text,
 			h.CPUs.Text, h.Load.Text, h.WaitCPU.Text, h.WaitMem.Text, h.WaitIO.Text, h.Used.Text,
 			h.Memory.Text), width), plain})
@@ -78,7 +78,7 @@ func (m *Model) draw(width, height int) (all []line) {
 	}
 	all = append(all, panel...)
 	if height > 0 {
-		all = append(all, line{fit(m.foot(), width), m.footStyle()})
+		all = append(all, line{fit(m.foot(), width), footStyle(m)})
 	}
 	return all
 }
@@ -103,7 +103,7 @@ func (m *Model) title(s *top.State) string {
 	return text + "RECORDED"
 }
 
-func (m *Model) titleStyle() style {
+func titleStyle(m *Model) style {
 	if m.live && m.lost {
 		return alarm
 	}
@@ -129,7 +129,7 @@ func (m *Model) foot() string {
 	return text
 }
 
-func (m *Model) footStyle() style {
+func footStyle(m *Model) style {
 	switch {
 	case m.typing:
 		return plain
