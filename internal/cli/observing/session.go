@@ -18,6 +18,7 @@ type Session struct {
 	Print func(v any, text func()) error
 	JSON  *bool     // whether that is to be JSON
 	Out   io.Writer // for people
+	Text  io.Writer // for people too, but with lines as they are
 	// Stdout is for what other programs read.
 	Stdout io.Writer
 

@@ -149,7 +149,10 @@ func figure(cores float64) string {
 func cpuUsed(g api.GroupStatus, before *api.Status, since time.Duration) string {
 	total := func(g api.GroupStatus) (time.Duration, bool) {
 		c := g.Usage.CPU
-		if c.User == nil || c.System == nil {
+		switch {
+		case c.Total != nil:
+			return time.Duration(*c.Total) * time.Microsecond, true
+		case c.User == nil || c.System == nil:
 			return 0, false
 		}
 		return time.Duration(*c.User+*c.System) * time.Microsecond, true

@@ -108,7 +108,7 @@ func Ends(c *cobra.Command) bool {
 		verb = verb.Parent()
 	}
 	switch verb.Name() {
-	case "agent", "bench", "freeze", "run", "serve", "watchdog", "probe-load", "__complete":
+	case "agent", "bench", "freeze", "run", "serve", "top", "watchdog", "probe-load", "__complete":
 		return false
 	}
 	watches := c.Flags().Lookup("watch")

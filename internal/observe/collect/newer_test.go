@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"bulkhead/internal/observe"
 )
 
 // Who waits for a newer sample gets each of them, every second, and the last one again when it waits too long.
@@ -28,6 +30,22 @@ func TestNewer(t *testing.T) {
 		defer end()
 		if one := s.r.Newer(ctx, at); !one.At.Equal(at) || one.Age != 500*time.Millisecond {
 			t.Errorf("waiting too long gives the one of %v, %v old", one.At, one.Age)
+		}
+	})
+}
+
+// Who waits is not left waiting when the runner ends.
+func TestNewerAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		s.start(Choice{})
+		s.pass(3 * time.Second)
+		last := make(chan *observe.Sample)
+		go func() { last <- s.r.Newer(t.Context(), time.Now().Add(time.Hour)) }()
+		synctest.Wait()
+		s.end()
+		if one := <-last; one == nil {
+			t.Error("there is no sample")
 		}
 	})
 }

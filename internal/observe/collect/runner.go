@@ -92,7 +92,8 @@ type Runner struct {
 	begun  time.Time // the begin of the grid
 	hot    time.Time // until when it is hot
 	last   *observe.Sample
-	newer  chan struct{} // closed with the next sample
+	newer  chan struct{} // closed with the next sample, and at the end
+	over   bool          // there is no next one
 	anew   bool          // a switch has changed what a sample has
 }
 
@@ -126,6 +127,7 @@ func New(o Options) *Runner {
 
 // Run reads and samples until ctx ends. A reading that hangs then is left behind.
 func (r *Runner) Run(ctx context.Context) {
+	defer r.stop()
 	for ctx.Err() == nil {
 		if busy, due := r.begin(ctx, time.Now()); due {
 			r.await(ctx, busy)
@@ -139,6 +141,14 @@ func (r *Runner) Run(ctx context.Context) {
 		}
 		rest.Stop()
 	}
+}
+
+// stop lets go who waits for a sample: no other one comes.
+func (r *Runner) stop() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over = true
+	close(r.newer)
 }
 
 // Change switches collectors. It is in effect with the next sample, which is taken at once. An unknown name, or a
@@ -181,15 +191,15 @@ func (r *Runner) Last() *observe.Sample {
 	return &one
 }
 
-// Newer waits for a sample that was taken after a time, and gives the last one; the same again when ctx ends before.
-// While somebody waits so, the host is hot.
+// Newer waits for a sample that was taken after a time, and gives the last one; the same again when ctx or Run ends
+// before. While somebody waits so, the host is hot.
 func (r *Runner) Newer(ctx context.Context, after time.Time) *observe.Sample {
 	r.Heat()
 	for {
 		r.mu.Lock()
-		last, newer := r.last, r.newer
+		last, newer, over := r.last, r.newer, r.over
 		r.mu.Unlock()
-		if last != nil && last.At.After(after) {
+		if over || last != nil && last.At.After(after) {
 			return r.Last()
 		}
 		select {

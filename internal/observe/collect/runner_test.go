@@ -32,6 +32,7 @@ type site struct {
 	saves   error
 	disk    chan struct{} // where keeping a choice waits
 	panics  observe.Part
+	end     func()     // of the runner
 	mu      sync.Mutex // guards read, hang, fail and cost
 }
 
@@ -89,7 +90,8 @@ func (s *site) start(choice Choice) {
 	ctx, end := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { s.r.Run(ctx); close(done) }()
-	s.t.Cleanup(func() { end(); <-done })
+	s.end = func() { end(); <-done }
+	s.t.Cleanup(s.end)
 	synctest.Wait()
 }
 

@@ -1,0 +1,233 @@
+// Package top makes of what was sampled or recorded what a person looks at: for each group what it uses and waits for,
+// as a tree; why it waits; which of its limits bite.
+//
+// A State is what was known at one tick. It comes from the State before by Next, and so is the same whether its ticks
+// are those of a running agent or of its record. States are not changed, and may be shared; nothing here has a clock.
+package top
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"bulkhead/internal/metrics"
+	"bulkhead/internal/observe"
+	"bulkhead/internal/observe/record"
+)
+
+// State is what was known at one moment.
+type State struct {
+	At    time.Time
+	parts map[observe.Part]pair
+}
+
+// pair are the last two readings of a collector.
+type pair struct{ now, before *reading }
+
+// reading is what a collector told.
+type reading struct {
+	at     time.Time
+	names  *names
+	values []float64
+}
+
+// names are the figures that a collector tells, which seldom are others than before.
+type names struct {
+	keys []record.Key
+	// of are the places of a metric's figures, by metric and group, and by metric alone for those of the host.
+	of     map[string][]int
+	labels [][]string // behind those of every group
+	groups []Group
+}
+
+// Group is one group that has figures.
+type Group struct{ Name, Role, Engine string }
+
+// ofGroup begins the metrics of groups.
+const ofGroup = "bulkhead_group_"
+
+// maxAge is how many times the time between two readings a reading may be old, and least that in any case: what is
+// older is of a collector that was switched off or hangs.
+const (
+	maxAge = 3
+	least  = 30 * time.Second
+)
+
+// Next is what is known after a tick; s may be nil.
+func (s *State) Next(t record.Tick) *State {
+	next := &State{At: t.At, parts: map[observe.Part]pair{}}
+	if s != nil {
+		for name, p := range s.parts {
+			if !p.old(t.At) {
+				next.parts[name] = p
+			}
+		}
+	}
+	for i := range t.Parts {
+		p := &t.Parts[i]
+		was := next.parts[p.Name].now
+		next.parts[p.Name] = pair{now: readingOf(p, was), before: was}
+	}
+	return next
+}
+
+// old says whether the last reading is too old to be shown.
+func (p pair) old(now time.Time) bool {
+	limit := least
+	if p.before != nil {
+		limit = max(limit, maxAge*p.now.at.Sub(p.before.at))
+	} else {
+		limit = maxAge * observe.Low.Every(false)
+	}
+	return now.Sub(p.now.at) > limit
+}
+
+// Read is when a collector's last reading was; zero without one.
+func (s *State) Read(p observe.Part) time.Time {
+	if now := s.parts[p].now; now != nil {
+		return now.at
+	}
+	return time.Time{}
+}
+
+// Rated says whether rates of a collector's figures are known: it has read twice.
+func (s *State) Rated(p observe.Part) bool { return s.parts[p].before != nil }
+
+func readingOf(p *record.Part, was *reading) *reading {
+	r := &reading{at: p.Read, values: make([]float64, len(p.Figures))}
+	figures := p.Figures
+	if !slices.IsSortedFunc(figures, byKey) {
+		figures = slices.SortedFunc(slices.Values(figures), byKey)
+	}
+	same := was != nil && len(was.names.keys) == len(figures)
+	for i, f := range figures {
+		r.values[i] = f.Value
+		same = same && was.names.keys[i] == f.Key
+	}
+	if same {
+		r.names = was.names
+	} else {
+		r.names = namesOf(figures)
+	}
+	return r
+}
+
+func byKey(a, b record.Figure) int { return strings.Compare(string(a.Key), string(b.Key)) }
+
+func namesOf(figures []record.Figure) *names {
+	n := &names{of: map[string][]int{}}
+	seen := map[string]bool{}
+	for i, f := range figures {
+		metric, labels := f.Key.Split()
+		at := metric
+		if strings.HasPrefix(metric, ofGroup) && len(labels) >= 3 {
+			at = metric + "\x00" + labels[0]
+			if !seen[labels[0]] {
+				seen[labels[0]] = true
+				n.groups = append(n.groups, Group{labels[0], labels[1], labels[2]})
+			}
+			labels = labels[3:]
+		}
+		n.keys = append(n.keys, f.Key)
+		n.labels = append(n.labels, labels)
+		n.of[at] = append(n.of[at], i)
+	}
+	return n
+}
+
+// Groups are those that have figures, in the order of their names.
+func (s *State) Groups() []Group {
+	all := map[string]Group{}
+	for _, p := range s.parts {
+		for _, g := range p.now.names.groups {
+			all[g.Name] = g
+		}
+	}
+	groups := make([]Group, 0, len(all))
+	for _, g := range all {
+		groups = append(groups, g)
+	}
+	slices.SortFunc(groups, func(a, b Group) int { return strings.Compare(a.Name, b.Name) })
+	return groups
+}
+
+// rows are the rows of the table by the name of their metric.
+var rows = func() map[string]*observe.Row {
+	all := map[string]*observe.Row{}
+	for i := range observe.Table {
+		all[observe.Table[i].Name] = &observe.Table[i]
+	}
+	return all
+}()
+
+// Figure is a figure with what it grew by in a second, where it is a counter and was read twice.
+type Figure struct {
+	Labels []string // behind those of every group
+	Value  float64
+	Rate   float64
+	Rated  bool
+}
+
+// Figures are those of a metric of a group, or of the host where group is "".
+func (s *State) Figures(metric, group string) (all []Figure) {
+	row := rows[metric]
+	if row == nil {
+		return nil
+	}
+	p, known := s.parts[row.Part]
+	if !known {
+		return nil
+	}
+	at := metric
+	if group != "" {
+		at += "\x00" + group
+	}
+	for _, i := range p.now.names.of[at] {
+		f := Figure{Labels: p.now.names.labels[i], Value: p.now.values[i]}
+		if row.Kind == metrics.Counter {
+			f.Rate, f.Rated = p.rate(i)
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+// rate is by how much a counter grew in a second between the two readings. One that is lower than before began anew.
+func (p pair) rate(i int) (rate float64, known bool) {
+	if p.before == nil {
+		return 0, false
+	}
+	span := p.now.at.Sub(p.before.at).Seconds()
+	j := i
+	if p.before.names != p.now.names {
+		at, found := slices.BinarySearch(p.before.names.keys, p.now.names.keys[i])
+		if !found {
+			return 0, false
+		}
+		j = at
+	}
+	if span <= 0 {
+		return 0, false
+	}
+	now, before := p.now.values[i], p.before.values[j]
+	if now < before {
+		before = 0
+	}
+	return (now - before) / span, true
+}
+
+// sum adds up the values of figures whose labels begin with these, or their rates; false when there is none.
+func (s *State) sum(metric, group string, rate bool, labels ...string) (sum float64, known bool) {
+	for _, f := range s.Figures(metric, group) {
+		if len(f.Labels) < len(labels) || !slices.Equal(f.Labels[:len(labels)], labels) || rate && !f.Rated {
+			continue
+		}
+		known = true
+		if rate {
+			sum += f.Rate
+		} else {
+			sum += f.Value
+		}
+	}
+	return sum, known
+}
