@@ -2,6 +2,7 @@ package api
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -34,7 +35,8 @@ func (st *Status) Placing() error {
 	return nil
 }
 
-// Healthy is InForce and Placing, and an error also where a limit is not in force.
+// Healthy is InForce and Placing, and an error also where a limit is not in force, or does not hold a process of its
+// group.
 func (st *Status) Healthy() error {
 	if err := st.InForce(); err != nil {
 		return err
@@ -44,6 +46,12 @@ func (st *Status) Healthy() error {
 			if !g.Released && l.Fault() {
 				return Errorf(CodeVerify, "`bulkhead status "+g.Group+"` says more", "%s of group %s is not in force",
 					l.Key, g.Group)
+			}
+		}
+		for _, m := range g.Members {
+			if !g.Released && m.Kept != "" {
+				return Errorf(CodeVerify, "`bulkhead explain "+strconv.Itoa(m.PID)+"` says more",
+					"no limit of group %s holds process %d (%s): %s keeps it", g.Group, m.PID, m.Comm, m.Kept)
 			}
 		}
 	}
