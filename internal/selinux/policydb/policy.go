@@ -8,6 +8,7 @@
 package policydb
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 )
@@ -154,8 +155,8 @@ func (p *Policy) symbols(c *cursor) {
 	})
 	table(func() {
 		value, state, length := c.u32(), c.u32(), c.u32()
-		if c.err == nil && value > most {
-			c.err = errors.New("a boolean of an impossible number")
+		if value > most {
+			c.err = cmp.Or(c.err, errors.New("a boolean of an impossible number"))
 			return
 		}
 		for len(p.bools) <= int(value) {
