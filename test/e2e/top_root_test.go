@@ -93,7 +93,7 @@ func TestTop(t *testing.T) {
 	s.must("apply")
 	s.must("move", "reports", strconv.Itoa(hog.PID))
 	w := s.pane(t, "top")
-	w.press("", " live", `GROUP CPU TREND WAIT HELD`, `> pg`, ` backup `, `!reports 0[.]1\d [^ ]+ .* \d\d+%`)
+	first := w.press("", " live", `GROUP CPU TREND WAIT HELD`, `> pg`, ` backup `, `!reports 0[.]1\d [^ ]+ .* \d\d+%`)
 	w.press("Down Down", `>!reports`)
 	w.press("l", "Limits of reports", "cpu.limit 0[.]10 0[.]10 0[.]1.*BITES: held back in",
 		`bulkhead set reports:cpu.limit=0[.]2 --for 1h`)
@@ -109,8 +109,13 @@ func TestTop(t *testing.T) {
 	w.press("Enter", "backup")
 	w.press("/ b a c k Enter", "FILTER back", "!reports", "> pg")
 	w.press("Escape", "reports", "!FILTER")
+	soon(t, "samples with groups to go back to", func() bool {
+		then, err := time.Parse(time.DateTime, timeOf(first))
+		now, e := time.Parse(time.DateTime, timeOf(w.press("", " live")))
+		return err == nil && e == nil && now.Sub(then) >= 5*time.Second
+	})
 	frozen := w.press("f", "FROZEN: f goes on")
-	earlier := w.press("Left Left", "FROZEN", "!"+regexp.QuoteMeta(timeOf(frozen)))
+	earlier := w.press("Left Left", "FROZEN", "reports 0[.]1", "!"+regexp.QuoteMeta(timeOf(frozen)))
 	w.press("f", " live", "!"+regexp.QuoteMeta(timeOf(frozen)))
 	w.press("{", "! nothing is recorded at ")
 	w.do("resize-window", "-x", "120", "-y", "40")
