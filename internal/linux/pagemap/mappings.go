@@ -36,20 +36,7 @@ func (m Mapping) IsMemory() bool {
 // Mappings reads /proc/PID/smaps. The kernel walks the page tables of the process for it: of a process of hundreds of
 // GiB that takes seconds, in which it may wait. Errors: ErrExited.
 func Mappings(h procfs.FS, pid int) ([]Mapping, error) {
-	dir, err := h.OpenProc(pid)
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	text, err := dir.Read(nil, "smaps", sysroot.MaxPseudoFile)
-	if err != nil {
-		return nil, dir.Failed(err)
-	}
-	all, err := parseSmaps(text)
-	if err != nil {
-		return nil, dir.Failed(err)
-	}
-	return all, nil
+	return read(h, pid, "smaps", func(_ procfs.Dir, text []byte) ([]Mapping, error) { return parseSmaps(text) })
 }
 
 func parseSmaps(text []byte) ([]Mapping, error) {

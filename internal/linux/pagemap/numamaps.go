@@ -40,20 +40,7 @@ func (a Area) IsMemory() bool { return a.File == "" || isMemory(a.File) }
 // Areas reads /proc/PID/numa_maps. The kernel walks the page tables of the process for it: of a process of hundreds of
 // GiB that takes seconds, in which it may wait. Errors: ErrExited, fs.ErrNotExist (a kernel without CONFIG_NUMA).
 func Areas(h procfs.FS, pid int) ([]Area, error) {
-	dir, err := h.OpenProc(pid)
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	text, err := dir.Read(nil, "numa_maps", sysroot.MaxPseudoFile)
-	if err != nil {
-		return nil, dir.Failed(err)
-	}
-	areas, err := parseNumaMaps(text)
-	if err != nil {
-		return nil, dir.Failed(err)
-	}
-	return areas, nil
+	return read(h, pid, "numa_maps", func(_ procfs.Dir, text []byte) ([]Area, error) { return parseNumaMaps(text) })
 }
 
 // ByNode gives how much memory of its own a process has on each NUMA node, in bytes by the node's number: heap, stacks,

@@ -20,17 +20,9 @@ type Object struct {
 // /proc/PID/maps and asks for the size of each object by /proc/PID/map_files: no page tables are walked. It takes
 // CAP_SYS_ADMIN (from kernel 5.9 CAP_CHECKPOINT_RESTORE does, too), else the error matches fs.ErrPermission. Other
 // errors: ErrExited; fs.ErrNotExist on a captured host and for a kernel without map_files.
-func Objects(h procfs.FS, pid int) ([]Object, error) {
-	dir, err := h.OpenProc(pid)
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	text, err := dir.Read(nil, "maps", sysroot.MaxPseudoFile)
-	if err != nil {
-		return nil, dir.Failed(err)
-	}
-	var all []Object
+func Objects(h procfs.FS, pid int) ([]Object, error) { return read(h, pid, "maps", objectsOf) }
+
+func objectsOf(dir procfs.Dir, text []byte) (all []Object, err error) {
 	seen := map[string]bool{}
 	err = sysroot.Lines("maps", text, func(line string) error {
 		m, err := parseHeader(line)
@@ -47,10 +39,7 @@ func Objects(h procfs.FS, pid int) ([]Object, error) {
 		all = append(all, o)
 		return err
 	})
-	if err != nil {
-		return nil, dir.Failed(err)
-	}
-	return all, nil
+	return all, err
 }
 
 // withoutZeros writes a range of addresses of maps as map_files has it: maps fills up to 8 digits.
