@@ -13,6 +13,9 @@ import (
 // them included. It walks no page tables. Instances whose maps cannot be read (not root, a captured host, ended) stay
 // as they are.
 func CountOnce(h *host.Host, all []Summary) {
+	if len(all) < 2 {
+		return // it shares with nobody
+	}
 	groups, owners, users := map[string]string{}, map[string]int{}, map[string]int{}
 	objects := make([][]pagemap.Object, len(all))
 	for i := range all {
@@ -21,9 +24,6 @@ func CountOnce(h *host.Host, all []Summary) {
 			s.Group, s.GroupOf = nil, first
 		} else if s.Group != nil {
 			groups[s.group] = s.Name
-		}
-		if len(all) == 1 {
-			return // it shares with nobody
 		}
 		objects[i], _ = pagemap.Objects(h.Proc, s.PID) // as it is without
 		for _, o := range objects[i] {
