@@ -39,7 +39,7 @@ func (k *Kernel) Look(name string, cgroups []string) (State, error) {
 		}
 		s.NIC = &d
 	}
-	if s.Beyond, err = k.beyond(&s.Device); err != nil {
+	if s.Beyond, err = k.beyond(&s); err != nil {
 		return s, err
 	}
 	for _, dir := range cgroups {
@@ -53,12 +53,12 @@ func (k *Kernel) Look(name string, cgroups []string) (State, error) {
 	return s, nil
 }
 
-// beyond names the interfaces that filters of a device send packets to.
-func (k *Kernel) beyond(d *tc.Device) (map[int]string, error) {
+// beyond names the interfaces that filters send packets to. For our virtual NIC, which is known, it asks nothing.
+func (k *Kernel) beyond(s *State) (map[int]string, error) {
 	names := make(map[int]string)
-	for _, f := range d.Filters {
+	for _, f := range s.Device.Filters {
 		for _, index := range f.Redirects() {
-			if _, known := names[index]; known {
+			if _, known := names[index]; known || s.nic(index) != "" {
 				continue
 			}
 			l, err := k.LinkByIndex(index)

@@ -16,7 +16,8 @@ type State struct {
 	Programs []bpf.Program // those of ours on the directories that were looked at
 	Policers []bpf.Program // the same, of those that police what arrives at this interface
 	Counters []bpf.Program // the same, of those that count
-	// Beyond names the interfaces that filters of Device send packets to, by their index; "" is one that is gone.
+	// Beyond names the interfaces but NIC that filters of Device send packets to, by their index; "" is one that is
+	// gone.
 	Beyond map[int]string
 }
 
