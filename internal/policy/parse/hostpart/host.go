@@ -195,16 +195,8 @@ func recordField() yamlform.FormKey[policy.AgentPart] {
 					}
 				},
 			},
-			{
-				Name:   "age",
-				Doc:    "How old it may become, in days or hours: 30d, 48h; at least a day.",
-				Schema: policy.JSONSchema{"type": "string", "pattern": `^[0-9]+(d|h)$`, "examples": []any{"30d"}},
-				Read: func(v yamlform.Item, r *policy.Record) {
-					if age, ok := ageOf(v, "agent.record.age", "30d"); ok {
-						r.Age = age
-					}
-				},
-			},
+			ageField("agent.record.age", "How old it may become", "30d",
+				func(r *policy.Record) *time.Duration { return &r.Age }),
 		},
 	}
 	return yamlform.FormKey[policy.AgentPart]{
@@ -214,18 +206,26 @@ func recordField() yamlform.FormKey[policy.AgentPart] {
 	}
 }
 
-// ageOf reads an age between a day and a hundred years.
-func ageOf(v yamlform.Item, key, example string) (time.Duration, bool) {
-	text, ok := v.Text()
-	if !ok {
-		return 0, false
+// ageField is a key "age" of a form, between a day and a hundred years.
+func ageField[T any](key, doc, example string, of func(*T) *time.Duration) yamlform.FormKey[T] {
+	return yamlform.FormKey[T]{
+		Name:   "age",
+		Doc:    doc + ", in days or hours: " + example + ", 48h; at least a day.",
+		Schema: policy.JSONSchema{"type": "string", "pattern": `^[0-9]+(d|h)$`, "examples": []any{example}},
+		Read: func(v yamlform.Item, to *T) {
+			text, ok := v.Text()
+			if !ok {
+				return
+			}
+			age, ok := daysOrHours(text)
+			if !ok || age < shortestAge || age > longestAge {
+				v.Fail("write days or hours: "+example+", 48h", key+": %q is no age between a day and a hundred years",
+					text)
+				return
+			}
+			*of(to) = age
+		},
 	}
-	age, ok := daysOrHours(text)
-	if !ok || age < shortestAge || age > longestAge {
-		v.Fail("write days or hours: "+example+", 48h", key+": %q is no age between a day and a hundred years", text)
-		return 0, false
-	}
-	return age, true
 }
 
 // The bounds on host.reclaim: who changes the host waits for it, and others for them.
@@ -281,16 +281,8 @@ func historyField() yamlform.FormKey[policy.HostPart] {
 					}
 				},
 			},
-			{
-				Name:   "age",
-				Doc:    "How old an entry of the history may become, in days or hours: 400d, 48h; at least a day.",
-				Schema: policy.JSONSchema{"type": "string", "pattern": `^[0-9]+(d|h)$`, "examples": []any{"400d"}},
-				Read: func(v yamlform.Item, h *policy.History) {
-					if age, ok := ageOf(v, "host.history.age", "400d"); ok {
-						h.Age = age
-					}
-				},
-			},
+			ageField("host.history.age", "How old an entry of the history may become", "400d",
+				func(h *policy.History) *time.Duration { return &h.Age }),
 		},
 	}
 	return yamlform.FormKey[policy.HostPart]{
