@@ -20,6 +20,7 @@ import (
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/live"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/plan/planner"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/yamlform"
@@ -246,8 +247,8 @@ func (e *Explanation) place(v *transaction.View) {
 			continue
 		}
 		e.Group, e.By = p.Group, p.By
-		unit := v.Layout.Stuck(&p.Process, p.Group)
-		if e.Placed = unit == "" && v.Layout.Placed(&p.Process, p.Group); unit != "" {
+		var unit string
+		if e.Placed, unit = layout.Held(v.Layout, &p.Process, p.Group); unit != "" {
 			e.Reason = "it is a part of " + unit + ", and no limit of the group holds it; `from_unit: true` takes " +
 				"out of a unit what is not its main process"
 		}

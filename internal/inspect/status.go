@@ -12,6 +12,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/metrics"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/snapshot"
 	"bulkhead/internal/state"
@@ -120,10 +121,10 @@ func groupStatus(c *transaction.Controller, v *transaction.View, s *state.Docume
 		if p.Group != name {
 			continue
 		}
-		kept := v.Layout.Stuck(&p.Process, name)
+		held, keeper := layout.Held(v.Layout, &p.Process, name)
 		g.Members = append(g.Members, api.Member{
 			PID: p.Process.PID, Comm: p.Process.Comm, User: c.Host.Users.UserName(p.Process.UID),
-			Placed: kept == "" && v.Layout.Placed(&p.Process, name), Kept: kept, By: p.Rule,
+			Placed: held, Kept: keeper, By: p.Rule,
 		})
 		addTasks(c.Host, &g.Tasks, p.Process)
 	}

@@ -83,12 +83,15 @@ func (v *Snapshot) members(group string) (l Limit, any bool) {
 			continue
 		}
 		all++
-		switch unit := v.Layout.Stuck(&p.Process, group); {
-		case unit != "":
-			outside = append(outside, fmt.Sprintf("process %d (%s), kept in %s", p.Process.PID, p.Process.Comm, unit))
-		case !v.Layout.Placed(&p.Process, group):
-			outside = append(outside, fmt.Sprintf("process %d (%s)", p.Process.PID, p.Process.Comm))
+		held, keeper := layout.Held(v.Layout, &p.Process, group)
+		if held {
+			continue
 		}
+		who := fmt.Sprintf("process %d (%s)", p.Process.PID, p.Process.Comm)
+		if keeper != "" {
+			who += ", kept in " + keeper
+		}
+		outside = append(outside, who)
 	}
 	l = Limit{
 		Key: KeyMembers, Asked: fmt.Sprintf("%d inside", all), InForce: fmt.Sprintf("%d inside", all-len(outside)),

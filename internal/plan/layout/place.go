@@ -185,6 +185,12 @@ func (l Layout) Stuck(p *procfs.Process, group string) string {
 	return unit
 }
 
+// Held says whether the limits of its group hold a process, and which unit keeps it out of them, "" for none.
+func Held(l Layout, p *procfs.Process, group string) (held bool, keeper string) {
+	keeper = l.Stuck(p, group)
+	return keeper == "" && l.Placed(p, group), keeper
+}
+
 // SliceName names the slice of a group that is there.
 func (l Layout) SliceName(group string) (name string, ok bool) {
 	for hierarchy, d := range l.own[group] {
