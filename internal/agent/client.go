@@ -110,66 +110,45 @@ func sameDir(a, b string) bool {
 
 // Do has the agent do a changing verb.
 func (c *Client) Do(ctx context.Context, q api.Request) (*api.Reply, error) {
-	a, err := c.ask(ctx, http.MethodPost, "/v1/do", q)
-	if err != nil {
-		return nil, err
-	}
-	return a.Reply, a.Error.err()
+	a, err := c.told(ctx, http.MethodPost, "/v1/do", q)
+	return a.Reply, err
 }
 
 // Status asks the agent for everything it knows.
 func (c *Client) Status(ctx context.Context) (*api.Status, error) {
-	a, err := c.ask(ctx, http.MethodGet, "/v1/status", nil)
-	if err != nil {
-		return nil, err
-	}
-	return a.Status, a.Error.err()
+	a, err := c.told(ctx, http.MethodGet, "/v1/status", nil)
+	return a.Status, err
 }
 
 // Sample asks for the last sample of what groups use.
 func (c *Client) Sample(ctx context.Context) (*observe.Sample, error) {
-	a, err := c.ask(ctx, http.MethodGet, "/v1/samples", nil)
-	if err != nil {
-		return nil, err
-	}
-	return a.Sample, a.Error.err()
+	a, err := c.told(ctx, http.MethodGet, "/v1/samples", nil)
+	return a.Sample, err
 }
 
 // NewerSample waits for a sample after the one of a time, and gives the last one after 10 s in any case. While somebody
 // waits so the agent's quick collectors read every second.
 func (c *Client) NewerSample(ctx context.Context, after time.Time) (*observe.Sample, error) {
-	a, err := c.ask(ctx, http.MethodGet, fmt.Sprintf("/v1/samples?after=%d", after.UnixNano()), nil)
-	if err != nil {
-		return nil, err
-	}
-	return a.Sample, a.Error.err()
+	a, err := c.told(ctx, http.MethodGet, fmt.Sprintf("/v1/samples?after=%d", after.UnixNano()), nil)
+	return a.Sample, err
 }
 
 // Collectors asks how collectors are switched and what they do.
 func (c *Client) Collectors(ctx context.Context) ([]observe.Reading, error) {
-	a, err := c.ask(ctx, http.MethodGet, "/v1/collectors", nil)
-	if err != nil {
-		return nil, err
-	}
-	return a.Collectors, a.Error.err()
+	a, err := c.told(ctx, http.MethodGet, "/v1/collectors", nil)
+	return a.Collectors, err
 }
 
 // SwitchCollectors switches collectors, and says what became of them all.
 func (c *Client) SwitchCollectors(ctx context.Context, change collect.Change) ([]observe.Reading, error) {
-	a, err := c.ask(ctx, http.MethodPost, "/v1/collectors", change)
-	if err != nil {
-		return nil, err
-	}
-	return a.Collectors, a.Error.err()
+	a, err := c.told(ctx, http.MethodPost, "/v1/collectors", change)
+	return a.Collectors, err
 }
 
 // Record asks what the record has.
 func (c *Client) Record(ctx context.Context) (*record.Reach, error) {
-	a, err := c.ask(ctx, http.MethodGet, "/v1/record", nil)
-	if err != nil {
-		return nil, err
-	}
-	return a.Record, a.Error.err()
+	a, err := c.told(ctx, http.MethodGet, "/v1/record", nil)
+	return a.Record, err
 }
 
 // Segments asks for the segments of the record that have ticks between two times, as record.Open gives them. The
@@ -198,39 +177,36 @@ func (c *Client) Segments(ctx context.Context, from, to time.Time) (io.ReadClose
 
 // History asks for everything that was changed.
 func (c *Client) History(ctx context.Context) ([]journal.Entry, error) {
-	a, err := c.ask(ctx, http.MethodGet, "/v1/history", nil)
-	if err != nil {
-		return nil, err
-	}
-	return a.History, a.Error.err()
+	a, err := c.told(ctx, http.MethodGet, "/v1/history", nil)
+	return a.History, err
 }
 
 // Enter asks to put this process into a group, with the program that it is about to become.
 func (c *Client) Enter(ctx context.Context, group, command, by string) error {
-	a, err := c.ask(ctx, http.MethodPost, "/v1/enter", entry{group, command, by})
-	if err != nil {
-		return err
-	}
-	return a.Error.err()
+	_, err := c.told(ctx, http.MethodPost, "/v1/enter", entry{group, command, by})
+	return err
 }
 
 // Forbidden asks which of these settings of its unit the agent lacks, and for the unit's name: "" where systemd has not
 // started it.
 func (c *Client) Forbidden(ctx context.Context, settings []string) (unit string, forbidden []string, err error) {
-	a, err := c.ask(ctx, http.MethodPost, "/v1/forbidden", settings)
-	if err != nil {
-		return "", nil, err
-	}
-	return a.Unit, a.Forbidden, a.Error.err()
+	a, err := c.told(ctx, http.MethodPost, "/v1/forbidden", settings)
+	return a.Unit, a.Forbidden, err
 }
 
 // Placed asks when and how the agent placed a process; nil when it has not seen it come.
 func (c *Client) Placed(ctx context.Context, pid int) (*api.PlacedAt, error) {
-	a, err := c.ask(ctx, http.MethodGet, fmt.Sprintf("/v1/placed/%d", pid), nil)
+	a, err := c.told(ctx, http.MethodGet, fmt.Sprintf("/v1/placed/%d", pid), nil)
+	return a.Placed, err
+}
+
+// told asks, and gives the answer, which is never nil, with the error that is in it.
+func (c *Client) told(ctx context.Context, method, path string, body any) (*answer, error) {
+	a, err := c.ask(ctx, method, path, body)
 	if err != nil {
-		return nil, err
+		return &answer{}, err
 	}
-	return a.Placed, a.Error.err()
+	return a, a.Error.err()
 }
 
 func (c *Client) ask(ctx context.Context, method, path string, body any) (*answer, error) {
