@@ -25,23 +25,37 @@ type Activity struct {
 
 // Activity reads /proc/stat and /proc/loadavg.
 func (h *Host) Activity() (Activity, error) {
+	a, err := h.Stat()
+	if err == nil {
+		a.Load, err = h.Load()
+	}
+	if err != nil {
+		return Activity{}, err
+	}
+	return a, nil
+}
+
+// Stat reads /proc/stat alone: all but Load.
+func (h *Host) Stat() (Activity, error) {
 	text, err := h.Root.ReadFile("/proc/stat")
 	if err != nil {
 		return Activity{}, err
 	}
-	a, err := parseActivity(text)
+	return parseActivity(text)
+}
+
+// Load is the load average over a minute (/proc/loadavg).
+func (h *Host) Load() (float64, error) {
+	text, err := h.LoadAverage()
 	if err != nil {
-		return Activity{}, err
+		return 0, err
 	}
-	load, err := h.LoadAverage()
+	first, _, _ := strings.Cut(text, " ")
+	load, err := strconv.ParseFloat(first, 64)
 	if err != nil {
-		return Activity{}, err
+		return 0, fmt.Errorf("read load average %q: %w", text, err)
 	}
-	first, _, _ := strings.Cut(load, " ")
-	if a.Load, err = strconv.ParseFloat(first, 64); err != nil {
-		return Activity{}, fmt.Errorf("read load average %q: %w", load, err)
-	}
-	return a, nil
+	return load, nil
 }
 
 // parseActivity reads the first line of /proc/stat and the number of blocked tasks. Time as a guest is in user time

@@ -3,8 +3,6 @@ package sampling
 import (
 	"context"
 	"maps"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -120,7 +118,7 @@ func (k *Kernel) network(context.Context, *collect.Meter) (collect.Put, error) {
 
 // stat reads what the CPUs of the host did.
 func (k *Kernel) stat(context.Context, *collect.Meter) (collect.Put, error) {
-	a, err := k.host.Activity()
+	a, err := k.host.Stat()
 	return func(s *observe.Sample) {
 		s.Host.Busy, s.Host.Idle, s.Host.Blocked = a.Busy, a.Idle, a.Blocked
 		s.Host.Figures = append(s.Host.Figures,
@@ -132,12 +130,7 @@ func (k *Kernel) stat(context.Context, *collect.Meter) (collect.Put, error) {
 
 // load reads the load average of the host.
 func (k *Kernel) load(context.Context, *collect.Meter) (collect.Put, error) {
-	text, err := k.host.LoadAverage()
-	if err != nil {
-		return nil, err
-	}
-	first, _, _ := strings.Cut(text, " ")
-	load, err := strconv.ParseFloat(first, 64)
+	load, err := k.host.Load()
 	return func(s *observe.Sample) { s.Host.Load = load }, err
 }
 
