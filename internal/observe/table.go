@@ -14,6 +14,17 @@ import (
 var Table = slices.Concat(hostRows, agentRows, cpuRows, memoryRows, pressureRows, taskRows, limitRows, networkRows,
 	ioRows, hostDeviceRows)
 
+var rowsByName = func() map[string]*Row {
+	all := map[string]*Row{}
+	for i := range Table {
+		all[Table[i].Name] = &Table[i]
+	}
+	return all
+}()
+
+// RowOf is the row of a metric; nil for one that is not in the table.
+func RowOf(metric string) *Row { return rowsByName[metric] }
+
 var cpuRows = []Row{
 	{Name: "bulkhead_group_cpu_seconds_total", Part: CPU, Kind: metrics.Counter, Fields: show("cpu.total_us"),
 		Help: "CPU time of the group."},

@@ -104,7 +104,7 @@ func TestSeriesOfAGroup(t *testing.T) {
 // example is a sample whose first group has every figure that there is.
 func example(t *testing.T) *Sample {
 	t.Helper()
-	text, err := os.ReadFile("testdata/sample.json")
+	text, err := os.ReadFile("observetest/sample.json")
 	s := &Sample{}
 	if err == nil {
 		err = json.Unmarshal(text, s)

@@ -3,10 +3,8 @@ package dashboard
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +17,7 @@ import (
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/observe"
 	"bulkhead/internal/observe/exposition"
+	"bulkhead/internal/observe/observetest"
 	"bulkhead/internal/observe/top"
 	"bulkhead/internal/policy"
 )
@@ -57,14 +56,7 @@ func TestFiguresAgree(t *testing.T) {
 	var samples [2]*observe.Sample
 	var reel top.Reel
 	for i := range samples {
-		text, err := os.ReadFile("../../observe/testdata/sample.json")
-		s := &observe.Sample{}
-		if err == nil {
-			err = json.Unmarshal(text, s)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := observetest.Sample(t)
 		s.At = s.At.Add(time.Duration(i) * 5 * time.Second)
 		more(&s.Groups[0], int64(i))
 		samples[i] = s

@@ -64,7 +64,7 @@ func newPlace(t *testing.T) *place {
 // agent answers with the sample of the table's tests until the test ends, or stop.
 func (p *place) agent() (stop func()) {
 	p.t.Helper()
-	text, err := os.ReadFile("../../observe/testdata/sample.json")
+	text, err := os.ReadFile("../../observe/observetest/sample.json")
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -50,18 +50,9 @@ const Most = 20_000_000
 // ErrTooMany says that there are more.
 var ErrTooMany = fmt.Errorf("OpenMetrics has to be sorted, and here it may have %d million figures", Most/1_000_000)
 
-// rows are the rows of the table by name.
-var rows = func() map[string]*observe.Row {
-	all := map[string]*observe.Row{}
-	for i := range observe.Table {
-		all[observe.Table[i].Name] = &observe.Table[i]
-	}
-	return all
-}()
-
 // labels gives names to the values of a key's labels. A metric that this version does not know has numbers for them.
 func labels(metric string, values []string) (names []string) {
-	if r := rows[metric]; r != nil {
+	if r := observe.RowOf(metric); r != nil {
 		names = r.AllLabels()
 	}
 	for i := len(names); i < len(values); i++ {
@@ -115,7 +106,7 @@ func family(w *bufio.Writer, metric string) {
 	if short, is := strings.CutSuffix(metric, "_total"); is {
 		name, kind = short, metrics.Counter
 	}
-	if r := rows[metric]; r != nil {
+	if r := observe.RowOf(metric); r != nil {
 		help = r.Help
 	}
 	_, _ = fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s %s\n", name, escape(help), name, kind)

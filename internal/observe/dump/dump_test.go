@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"bulkhead/internal/observe"
+	"bulkhead/internal/observe/observetest"
 	"bulkhead/internal/observe/record"
 )
 
@@ -22,16 +23,9 @@ var start = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 // recorded are segments of three samples, of which each tells less than the one before.
 func recorded(t *testing.T) *bytes.Reader {
 	t.Helper()
-	text, err := os.ReadFile("../testdata/sample.json")
-	s := &observe.Sample{}
-	if err == nil {
-		err = json.Unmarshal(text, s)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := observetest.Sample(t)
 	var b bytes.Buffer
-	err = record.Write(&b, func(yield func(record.Tick) error) error {
+	err := record.Write(&b, func(yield func(record.Tick) error) error {
 		for i, fresh := range [][]observe.Part{observe.Parts, {observe.CPU, observe.Memory}, {observe.CPU}} {
 			s.At = start.Add(time.Duration(i) * 5 * time.Second)
 			*s.Groups[0].Usage.CPU.Total += int64(i) * 1_234_567

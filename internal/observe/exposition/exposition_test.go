@@ -21,22 +21,10 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/observe"
+	"bulkhead/internal/observe/observetest"
 )
 
 var update = flag.Bool("update", false, "write testdata/metrics.txt anew")
-
-func example(t *testing.T) *observe.Sample {
-	t.Helper()
-	text, err := os.ReadFile("../testdata/sample.json")
-	s := &observe.Sample{}
-	if err == nil {
-		err = json.Unmarshal(text, s)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
 
 // patient is a server whose scrapes wait for the agent however busy this machine is.
 func patient(o Options) *Server {
@@ -93,7 +81,7 @@ func gathered(t *testing.T, s *Server) map[string]float64 {
 // The whole answer on one sample, as text and as OpenMetrics, with nothing that promlint objects to.
 func TestGolden(t *testing.T) {
 	const file = "testdata/metrics.txt"
-	s := patient(Options{Fetch: always(example(t)), Version: "1.2.3"})
+	s := patient(Options{Fetch: always(observetest.Sample(t)), Version: "1.2.3"})
 	code, kind, text := scraped(t, s, "/metrics", "")
 	if code != 200 || !strings.HasPrefix(kind, "text/plain; version=0.0.4") {
 		t.Fatalf("answered %d %q: %s", code, kind, text)
@@ -119,7 +107,7 @@ func TestGolden(t *testing.T) {
 
 // Every figure of a group is the same in the JSON of status, in the answer, and by the table.
 func TestFiguresAgree(t *testing.T) {
-	one := example(t)
+	one := observetest.Sample(t)
 	shown := gathered(t, patient(Options{Fetch: always(one)}))
 	text, err := json.Marshal(api.GroupStatus{Group: one.Groups[0].Group, Usage: one.Groups[0].Usage})
 	var status struct{ Usage map[string]any }
@@ -186,14 +174,7 @@ func inJSON(t *testing.T, usage map[string]any, name string) map[string]float64 
 
 // BenchmarkScrape is what an answer with fifty groups costs, the agent's aside.
 func BenchmarkScrape(b *testing.B) {
-	text, err := os.ReadFile("../testdata/sample.json")
-	one := &observe.Sample{}
-	if err == nil {
-		err = json.Unmarshal(text, one)
-	}
-	if err != nil {
-		b.Fatal(err)
-	}
+	one := observetest.Sample(b)
 	for i := range 49 {
 		g := one.Groups[0]
 		g.Group = fmt.Sprint("mysql", i)
@@ -206,7 +187,7 @@ func BenchmarkScrape(b *testing.B) {
 }
 
 func TestCollect(t *testing.T) {
-	s := patient(Options{Fetch: always(example(t))})
+	s := patient(Options{Fetch: always(observetest.Sample(t))})
 	for query, want := range map[string]struct {
 		code     int
 		has, not string
@@ -236,7 +217,7 @@ func TestCollect(t *testing.T) {
 
 // Beyond the bounds figures are left out, counted, and the rest is whole.
 func TestBounds(t *testing.T) {
-	one := example(t)
+	one := observetest.Sample(t)
 	whole := gathered(t, patient(Options{Fetch: always(one)}))
 	s := patient(Options{Fetch: always(one), PerGroup: 5})
 	few := gathered(t, s)
@@ -260,7 +241,7 @@ func TestBounds(t *testing.T) {
 
 // A group that uses many disks loses figures of disks, and none that alerts are about.
 func TestManyDisks(t *testing.T) {
-	one := example(t)
+	one := observetest.Sample(t)
 	group := &one.Groups[0]
 	for i := range 60 {
 		group.Usage.IO = append(group.Usage.IO, group.Usage.IO[0])
@@ -315,7 +296,7 @@ func (c *changes) told(err error) {
 
 // Without an agent, and with one that samples no more, there is no figure of a group, and the age goes on.
 func TestNoStaleFigures(t *testing.T) {
-	one, away := example(t), false
+	one, away := observetest.Sample(t), false
 	var said changes
 	s := patient(Options{Changed: said.told, Fetch: func(context.Context) (*observe.Sample, error) {
 		if away {
@@ -364,7 +345,7 @@ func keys(all map[string]float64) (names []string) {
 
 // While the agent hangs, scrapes answer with what there is, however many come, and ask it once.
 func TestHangingAgent(t *testing.T) {
-	one := example(t)
+	one := observetest.Sample(t)
 	var mu sync.Mutex
 	asked, hang := 0, make(chan struct{})
 	s := patient(Options{Fetch: func(context.Context) (*observe.Sample, error) {

@@ -66,7 +66,7 @@ func (r *Reel) Find(at time.Time) int {
 
 // Trend are the values of a column up to a state, a value for each reading, the oldest first, at most n.
 func (r *Reel) Trend(i int, c *Column, group string, n int) (values []float64) {
-	row := rows[c.From[0]]
+	row := observe.RowOf(c.From[0])
 	last := time.Time{}
 	for ; i >= 0 && len(values) < n; i-- {
 		at := r.states[i].Read(row.Part)

@@ -151,15 +151,6 @@ func (s *State) Groups() []Group {
 	return groups
 }
 
-// rows are the rows of the table by the name of their metric.
-var rows = func() map[string]*observe.Row {
-	all := map[string]*observe.Row{}
-	for i := range observe.Table {
-		all[observe.Table[i].Name] = &observe.Table[i]
-	}
-	return all
-}()
-
 // Figure is a figure with what it grew by in a second, where it is a counter and was read twice.
 type Figure struct {
 	Labels []string // behind those of every group
@@ -170,7 +161,7 @@ type Figure struct {
 
 // Figures are those of a metric of a group, or of the host where group is "".
 func (s *State) Figures(metric, group string) (all []Figure) {
-	row := rows[metric]
+	row := observe.RowOf(metric)
 	if row == nil {
 		return nil
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/observe"
+	"bulkhead/internal/observe/observetest"
 	"bulkhead/internal/observe/record"
 )
 
@@ -238,19 +238,6 @@ func TestReplayIsWhatWasShown(t *testing.T) {
 	}
 }
 
-func example(t *testing.T) *observe.Sample {
-	t.Helper()
-	text, err := os.ReadFile("../testdata/sample.json")
-	s := &observe.Sample{}
-	if err == nil {
-		err = json.Unmarshal(text, s)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 // A counter that is lower than before began anew, and what is not read any more is not shown for long.
 func TestAnewAndGone(t *testing.T) {
 	var s *State
@@ -292,7 +279,7 @@ func busy(t *testing.T) *State {
 	t.Helper()
 	var r Reel
 	for i := range int64(2) {
-		s := example(t)
+		s := observetest.Sample(t)
 		s.At = s.At.Add(time.Duration(i) * 5 * time.Second)
 		db, batch := &s.Groups[0], &s.Groups[1]
 		db.Usage.CPU.Total = new(*db.Usage.CPU.Total + i*7_500_000)
@@ -324,7 +311,7 @@ func TestCells(t *testing.T) {
 			t.Errorf("%s is %q, want %q", Columns[i].Name, got.Text, want[Columns[i].Name])
 		}
 		for _, metric := range Columns[i].From {
-			if rows[metric] == nil {
+			if observe.RowOf(metric) == nil {
 				t.Errorf("%s is from %s, which is no row of the table", Columns[i].Name, metric)
 			}
 		}
