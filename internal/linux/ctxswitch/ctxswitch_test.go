@@ -2,10 +2,14 @@ package ctxswitch
 
 import (
 	"encoding/binary"
+	"runtime"
 	"testing"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"bulkhead/internal/linux/sysroot"
 )
 
 func TestParseStatus(t *testing.T) {
@@ -20,6 +24,30 @@ func TestParseStatus(t *testing.T) {
 	}
 	if _, _, err := parseStatus("State:\tS (sleeping)\nvoluntary_ctxt_switches:\t1\n"); err == nil {
 		t.Error("one count is missing")
+	}
+}
+
+// What a thread does grows, and one that is not there is gone.
+func TestReadThread(t *testing.T) {
+	root := sysroot.New("/")
+	runtime.LockOSThread()
+	tid := unix.Gettid()
+	before, lives, err := ReadThread(root, tid)
+	if err != nil || !lives || before.Ran == 0 {
+		t.Fatalf("of a thread that runs: %+v, %v, %v", before, lives, err)
+	}
+	time.Sleep(time.Millisecond)
+	for begun := time.Now(); time.Since(begun) < time.Millisecond; {
+	}
+	if err := unix.Nanosleep(&unix.Timespec{Nsec: 1000}, nil); err != nil {
+		t.Fatal(err)
+	}
+	after, _, err := ReadThread(root, tid)
+	if err != nil || after.Ran <= before.Ran || after.Voluntary <= before.Voluntary || after.Waited < before.Waited {
+		t.Errorf("a moment later: %+v after %+v: %v", after, before, err)
+	}
+	if _, lives, err := ReadThread(root, 1<<30); lives || !sysroot.IsGone(err) {
+		t.Errorf("of a thread that is not there: %v, %v", lives, err)
 	}
 }
 
