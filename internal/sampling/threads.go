@@ -15,7 +15,7 @@ import (
 // threads adds up what threads of groups do, from reading to reading: how long they wait for a CPU, and their switches.
 // The kernel counts both for each thread alone, so what one did between the last reading and its end is not seen.
 type threads struct {
-	read  func(tid int) (ctxswitch.Thread, bool, error)
+	read  func(tid int, before ctxswitch.Thread) (ctxswitch.Thread, bool, error)
 	list  func(*cgroup.Tree, cgroup.Dir) ([]int, error)
 	waits bool // the kernel counts how long they wait
 
@@ -26,7 +26,9 @@ type threads struct {
 
 func newThreads(root *sysroot.FS) *threads {
 	return &threads{waits: ctxswitch.Waits(root), list: (*cgroup.Tree).Tasks,
-		read: func(tid int) (ctxswitch.Thread, bool, error) { return ctxswitch.ReadThread(root, tid) }}
+		read: func(tid int, before ctxswitch.Thread) (ctxswitch.Thread, bool, error) {
+			return ctxswitch.ReadThread(root, tid, before)
+		}}
 }
 
 // source reads every thread of the groups that are watched.
@@ -42,7 +44,7 @@ func (t *threads) source(k *Kernel) collect.Source {
 					if ctx.Err() != nil {
 						return nil, context.Cause(ctx)
 					}
-					if one, lives, err := t.read(tid); lives && err == nil {
+					if one, lives, err := t.read(tid, t.known[tid]); lives && err == nil {
 						known[tid] = one
 						did[group] = plus(did[group], t.since(tid, one, now))
 					}

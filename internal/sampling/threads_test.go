@@ -21,7 +21,10 @@ func TestThreads(t *testing.T) {
 		did := map[int]ctxswitch.Thread{}
 		s := &threads{waits: true,
 			list: func(_ *cgroup.Tree, d cgroup.Dir) ([]int, error) { return listed[d], nil },
-			read: func(tid int) (ctxswitch.Thread, bool, error) { one, lives := did[tid]; return one, lives, nil }}
+			read: func(tid int, _ ctxswitch.Thread) (ctxswitch.Thread, bool, error) {
+				one, lives := did[tid]
+				return one, lives, nil
+			}}
 		k := New(nil)
 		k.Watch(&Watched{groups: []watchedGroup{{Group: observe.Group{Group: "a"}},
 			{Group: observe.Group{Group: "a/b"}},

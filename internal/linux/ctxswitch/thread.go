@@ -21,23 +21,14 @@ type Thread struct {
 // Waits says whether the kernel counts how long threads wait for a CPU (CONFIG_SCHED_INFO).
 func Waits(root *sysroot.FS) bool { return root.Exists("/proc/1/schedstat") }
 
-// ReadThread reads /proc/TID/status and /proc/TID/schedstat (Documentation/scheduler/sched-stats.rst). A thread that is
-// gone, or has ended, is not there: it gives an error that sysroot.IsGone knows, or false.
-func ReadThread(root *sysroot.FS, tid int) (t Thread, lives bool, err error) {
+// ReadThread reads /proc/TID/schedstat (Documentation/scheduler/sched-stats.rst) and /proc/TID/status. before is what
+// was read last, or nothing: where the thread has not been on a CPU since, it cannot have switched, and its status is
+// not read, which costs the kernel more than all else here. A thread that is gone, or has ended, is not there: it gives
+// an error that sysroot.IsGone knows, or false.
+func ReadThread(root *sysroot.FS, tid int, before Thread) (t Thread, lives bool, err error) {
 	dir := "/proc/" + strconv.Itoa(tid)
-	text, err := root.ReadFile(dir + "/status")
-	if err != nil {
-		return t, false, err
-	}
-	var ended bool
-	if t.Count, ended, err = parseStatus(string(text)); err != nil || ended {
-		return t, false, err
-	}
-	text, err = root.ReadFile(dir + "/schedstat")
-	if sysroot.IsGone(err) {
-		return t, true, nil // a kernel without it, or it ended: then the next reading says so
-	}
-	if err != nil {
+	text, err := root.ReadFile(dir + "/schedstat")
+	if err != nil && !sysroot.IsGone(err) { // a kernel without it, or the thread ended: then its status says so
 		return t, false, err
 	}
 	for i, word := range strings.Fields(string(text)) {
@@ -52,5 +43,13 @@ func ReadThread(root *sysroot.FS, tid int) (t Thread, lives bool, err error) {
 			t.Waited = time.Duration(n)
 		}
 	}
-	return t, true, nil
+	if t.Ran > 0 && t.Ran == before.Ran && t.Waited == before.Waited {
+		return before, true, nil
+	}
+	if text, err = root.ReadFile(dir + "/status"); err != nil {
+		return t, false, err
+	}
+	var ended bool
+	t.Count, ended, err = parseStatus(string(text))
+	return t, err == nil && !ended, err
 }
