@@ -36,7 +36,7 @@ func (a *Agent) self() (observe.Agent, error) {
 func (a *Agent) see(ctx context.Context) {
 	switch seen := a.control.Seen(); {
 	case seen.View != nil:
-		a.watched = sampling.Of(seen.View, seen.Revision)
+		a.watched = sampling.Of(seen.View, seen.Tasks, seen.Revision)
 	case seen.Rests:
 		a.watched = &sampling.Watched{}
 	}

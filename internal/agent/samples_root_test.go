@@ -123,6 +123,13 @@ func TestWaiting(t *testing.T) {
 		testhost.Spawn(t, "sh", "-c", "while :; do :; done", argument)
 	}
 	s.apply("groups:\n  a: {match: [{cmdline: '" + busy + "'}], cpu: {limit: 50%}}\n")
+	s.sampled("threads that wait and are switched", func(one *observe.Sample) bool {
+		if len(one.Groups) != 1 || one.Groups[0].Threads == nil {
+			return false
+		}
+		did := one.Groups[0].Threads
+		return did.Waited != nil && *did.Waited > 0 && did.Involuntary > 0
+	})
 	cgroup2 := slices.ContainsFunc(testhost.Hierarchies(t), func(h host.Hierarchy) bool { return h.Version == 2 })
 	if _, err := os.Stat("/proc/pressure/cpu"); err != nil || !cgroup2 {
 		t.Skip("this kernel does not count how long groups wait")

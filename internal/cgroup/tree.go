@@ -120,6 +120,14 @@ func (t *Tree) Hierarchies() []host.Hierarchy {
 	return out
 }
 
+// Version is that of d's hierarchy, 1 or 2; 0 where the tree was made without it.
+func (t *Tree) Version(d Dir) int {
+	if m := t.mounts[d.Hierarchy]; m != nil {
+		return m.Version
+	}
+	return 0
+}
+
 // Abs is the path of d on the host, for people and for messages.
 func (t *Tree) Abs(d Dir) string {
 	if m := t.mounts[d.Hierarchy]; m != nil {

@@ -144,6 +144,14 @@ var memoryFields = []Field{
 		V2:    file("memory.events", "high"),
 		Help:  "times that a task above memory.high had to reclaim",
 		value: memory(func(m *Memory) **int64 { return &m.HighHits })},
+	// One line for all until 5.8.
+	{Name: "memory.refaults", Unit: Number, Kind: Counter,
+		V1: Source{File: "memory.stat", Keys: total("workingset_refault"),
+			Sum: []string{"total_workingset_refault_anon", "total_workingset_refault_file"}},
+		V2: Source{File: "memory.stat", Keys: []string{"workingset_refault"},
+			Sum: []string{"workingset_refault_anon", "workingset_refault_file"}},
+		Help:  "pages that reclaim took away, and that were soon needed again",
+		value: memory(func(m *Memory) **int64 { return &m.Refaults })},
 }
 
 var cpuFields = []Field{

@@ -9,7 +9,6 @@ import (
 	"unicode"
 
 	"bulkhead/internal/cgroup"
-	"bulkhead/internal/host"
 )
 
 // filesOf lists the files that tell fields of a version of cgroups: those of the named fields, or of all. One with a
@@ -35,7 +34,7 @@ var allFiles = [...][]string{1: filesOf(1, nil), 2: filesOf(2, nil)}
 // Read reads what a directory says about the use of its group. With names of fields, only the files that tell those are
 // read: memory.stat and io.stat are not cheap. Errors: cgroup.ErrGone.
 func Read(t *cgroup.Tree, d cgroup.Dir, only ...string) (Usage, error) {
-	version := versionOf(t, d)
+	version := t.Version(d)
 	if len(only) > 0 {
 		texts, err := t.ReadMany(d, filesOf(version, only))
 		return parse(version, texts), err
@@ -59,19 +58,9 @@ func figureFiles(t *cgroup.Tree, d cgroup.Dir, version int) ([]string, error) {
 // ReadIO reads what was read and written so far: on v1 by the processes in d alone, on v2 by those below it too.
 // Errors: cgroup.ErrGone.
 func ReadIO(t *cgroup.Tree, d cgroup.Dir) ([]IO, error) {
-	version := versionOf(t, d)
+	version := t.Version(d)
 	texts, err := t.ReadMany(d, []string{ioFields[0].source(version).File, ioFields[2].source(version).File})
 	return parseIO(version, texts), err
-}
-
-// versionOf is that of a directory's hierarchy.
-func versionOf(t *cgroup.Tree, d cgroup.Dir) int {
-	all := t.Hierarchies()
-	i := slices.IndexFunc(all, func(h host.Hierarchy) bool { return h.ID == d.Hierarchy })
-	if i < 0 {
-		return 0
-	}
-	return all[i].Version
 }
 
 // isFile says whether name is the file that a row of the table names, or one of those that its "*" stands for:

@@ -43,7 +43,7 @@ func (r *Reader) Read(t *cgroup.Tree, g Group) (Usage, bool) {
 }
 
 func (r *Reader) dir(t *cgroup.Tree, d cgroup.Dir) (Usage, error) {
-	version := versionOf(t, d)
+	version := t.Version(d)
 	names, known := r.known[d]
 	if known && len(names) == 0 {
 		r.used[d] = names

@@ -50,7 +50,7 @@ func (s *TaskSampler) Take(t *cgroup.Tree, groups map[string][]cgroup.Dir,
 	sums := map[string]TaskStates{}
 	for group, dirs := range groups {
 		for _, d := range dirs {
-			text, err := t.Read(d.File(cpuFields[0].source(versionOf(t, d)).File))
+			text, err := t.Read(d.File(cpuFields[0].source(t.Version(d)).File))
 			if err != nil {
 				continue // gone meanwhile
 			}

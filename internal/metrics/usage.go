@@ -28,6 +28,7 @@ type Memory struct {
 	LimitHits   *int64 `json:"limit_hits,omitempty"` // v1 memory.failcnt, v2 "max" of memory.events
 	// v2 "high" of memory.events: allocations slowed down above memory.high
 	HighHits *int64 `json:"high_hits,omitempty"`
+	Refaults *int64 `json:"refaults,omitempty"` // pages that reclaim took away, and that were soon needed again
 }
 
 // CPU is in microseconds since the group was made.

@@ -70,14 +70,16 @@ func TestUsage(t *testing.T) {
 		"v1 memory": {
 			parse(1, map[string]string{
 				"memory.stat": "cache 5\nrss 6\nshmem 1\ntotal_cache 500\ntotal_rss " +
-					"600\ntotal_rss_huge 200\ntotal_shmem 100\ntotal_swap 7\ntotal_unevictable 8",
+					"600\ntotal_rss_huge 200\ntotal_shmem 100\ntotal_swap 7\ntotal_unevictable " +
+					"8\nworkingset_refault 5\ntotal_workingset_refault 9",
 				"memory.usage_in_bytes":     "1200",
 				"memory.max_usage_in_bytes": "1300", "memory.kmem.usage_in_bytes": "100", "memory.failcnt": "3",
 				"memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 2",
 			}),
 			Usage{Memory: Memory{Current: n(1200), Peak: n(1300), Swap: n(7), Anonymous: n(600), File: n(400),
 				Shared:      n(100),
-				Unevictable: n(8), Transparent: n(200), Kernel: n(100), OOMKills: n(2), LimitHits: n(3)}},
+				Unevictable: n(8), Transparent: n(200), Kernel: n(100), OOMKills: n(2), LimitHits: n(3),
+				Refaults: n(9)}},
 		},
 		"v1 memory of kernel 3.10: no oom_kill, no shmem": {
 			parse(1, map[string]string{"memory.stat": "cache 5\nrss 6",
@@ -104,7 +106,7 @@ func TestUsage(t *testing.T) {
 		"v2": {
 			parse(2, map[string]string{
 				"memory.stat": "anon 600\nfile 500\nkernel_stack 10\npagetables 20\nslab 30\nshmem " +
-					"100\nunevictable 8\nanon_thp 200",
+					"100\nunevictable 8\nanon_thp 200\nworkingset_refault_anon 3\nworkingset_refault_file 4",
 				"memory.current": "1200", "memory.peak": "1300", "memory.swap.current": "7",
 				"memory.events": "low 0\nhigh 1\nmax 3\noom 2\noom_kill 2",
 				"cpu.stat": "usage_usec 2000\nuser_usec 1500\nsystem_usec 500\nnr_periods 10\nnr_throttled " +
@@ -117,7 +119,7 @@ func TestUsage(t *testing.T) {
 				Memory: Memory{Current: n(1200), Peak: n(1300), Swap: n(7), Anonymous: n(600), File: n(400),
 					Shared: n(100), Unevictable: n(8),
 					Transparent: n(200), Kernel: n(60), Huge: n(1077936128), OOMKills: n(2), LimitHits: n(3),
-					HighHits: n(1)},
+					HighHits: n(1), Refaults: n(7)},
 				CPU: CPU{Total: n(2000), User: n(1500), System: n(500), Periods: n(10), ThrottledPeriods: n(4),
 					Throttled: n(1500)},
 				Tasks: Tasks{Current: n(12), Peak: n(20),

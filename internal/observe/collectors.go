@@ -17,6 +17,7 @@ const (
 	Memory       Part = "memory"
 	MemoryStat   Part = "memory_stat"
 	Tasks        Part = "tasks"
+	Threads      Part = "threads"
 	Network      Part = "network"
 	Limits       Part = "limits"
 	OfAgent      Part = "agent"
@@ -80,6 +81,7 @@ var Collectors = []Collector{
 	usual(Memory, "memory that is charged to groups, its peak, and how often limits were reached"),
 	seldom(MemoryStat, "memory of groups by kind; dear to read on large hosts"),
 	usual(Tasks, "threads of groups, what they do, and load averages"),
+	usual(Threads, "how long threads of groups waited for a CPU, and their context switches"),
 	usual(Network, "traffic of groups, and what their limits dropped"),
 	usual(Limits, "limits of groups as asked and as held"),
 	usual(OfAgent, "the agent itself, what it costs, and its collectors"),

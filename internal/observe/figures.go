@@ -86,6 +86,19 @@ func groupLoad(_ *Sample, g *Group, tell Tell) {
 	}
 }
 
+func groupWaiting(_ *Sample, g *Group, tell Tell) {
+	if g.Threads != nil && g.Threads.Waited != nil {
+		tell(g.Threads.Waited.Seconds())
+	}
+}
+
+func groupSwitches(_ *Sample, g *Group, tell Tell) {
+	if g.Threads != nil {
+		tell(float64(g.Threads.Voluntary), "voluntary")
+		tell(float64(g.Threads.Involuntary), "involuntary")
+	}
+}
+
 func networkBytes(_ *Sample, g *Group, tell Tell) {
 	if t := g.Traffic; t != nil && t.Counted {
 		tell(float64(t.Out.Bytes), "egress")

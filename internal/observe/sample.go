@@ -52,8 +52,20 @@ type Group struct {
 	// Tasks are those that are runnable or blocked, and Load its load average; nil before the agent has counted.
 	Tasks   *metrics.TaskStates `json:"tasks,omitempty"`
 	Load    *metrics.Load       `json:"load_average,omitempty"`
+	Threads *Switching          `json:"threads,omitempty"` // nil before they were counted
 	Traffic *metrics.Traffic    `json:"traffic,omitempty"`
 	Limits  []Limit             `json:"limits"`
+}
+
+// Switching is what threads of a group did since its figures were first read, as far as they lived at the end of an
+// interval of the collector.
+type Switching struct {
+	// Waited is how long they could run and had no CPU, also because of the group's own limit; nil where the kernel
+	// does not count it.
+	Waited *time.Duration `json:"waited_ns,omitempty"`
+	// Voluntary are switches because a thread waited for something, Involuntary those because another was to run.
+	Voluntary   uint64 `json:"voluntary_switches"`
+	Involuntary uint64 `json:"involuntary_switches"`
 }
 
 // Limit is one limit of a group as numbers in base units.

@@ -53,6 +53,9 @@ var memoryRows = []Row{
 		Fields: show("memory.unevictable"), Help: "Locked memory of the group, which is part of the kinds."},
 	{Name: "bulkhead_group_memory_transparent_huge_bytes", Part: MemoryStat, Kind: metrics.Gauge,
 		Fields: show("memory.transparent_huge"), Help: "Transparent huge pages, which are part of anonymous memory."},
+	{Name: "bulkhead_group_memory_refaults_total", Part: MemoryStat, Kind: metrics.Counter,
+		Fields: show("memory.refaults"),
+		Help:   "Pages that reclaim took away from the group, and that were soon needed again."},
 	{Name: "bulkhead_group_memory_oom_kills_total", Part: Memory, Kind: metrics.Counter,
 		Fields: show("memory.oom_kills"), Help: "Processes of the group that were killed for want of memory."},
 	{Name: "bulkhead_group_memory_limit_hits_total", Part: Memory, Kind: metrics.Counter,
@@ -103,6 +106,14 @@ var taskRows = []Row{
 		Help: "Threads of the group that are runnable, or blocked in uninterruptible sleep."},
 	{Name: "bulkhead_group_load1", Part: Tasks, Kind: metrics.Gauge, Source: "`stat` of threads", group: groupLoad,
 		Help: "Load average of the group over one minute."},
+	{Name: "bulkhead_group_cpu_waiting_seconds_total", Part: Threads, Kind: metrics.Counter,
+		Source: "`schedstat` of threads", group: groupWaiting,
+		Help: "Time for which threads of the group could run and had no CPU, also because its CPU limit held them " +
+			"back."},
+	{Name: "bulkhead_group_context_switches_total", Part: Threads, Kind: metrics.Counter, Labels: []string{"kind"},
+		Source: "`status` of threads", group: groupSwitches,
+		Help: "Switches away from threads of the group: because they waited (voluntary), or because others were to " +
+			"run."},
 }
 
 var networkRows = []Row{

@@ -17,27 +17,36 @@ func (c *Reconciler) SampleTasks(s *metrics.TaskSampler) map[string]metrics.Task
 	if v == nil {
 		return nil
 	}
+	return s.Take(v.Tree, tasksOf(v), c.Host.Proc.TaskState)
+}
+
+// tasksOf are the directories in which the threads of each group's own processes are.
+func tasksOf(v *transaction.View) map[string][]cgroup.Dir {
 	dirs := map[string][]cgroup.Dir{}
 	for _, g := range v.Classified.Groups {
 		if d := accounting(v, g.Path); d.Path != "" {
 			dirs[g.Path] = append(runsOf(v, g.Path, d.Hierarchy), d)
 		}
 	}
-	return s.Take(v.Tree, dirs, c.Host.Proc.TaskState)
+	return dirs
 }
 
 // Seen is what a full look saw.
 type Seen struct {
 	// View has limits and a plan, which may have been carried out since.
 	View     *transaction.View
-	Revision int  // that was in force; 0 while nothing is governed
-	Rests    bool // nothing is governed; false, too, before the first look
+	Tasks    map[string][]cgroup.Dir // where the threads of each group of the view are
+	Revision int                     // that was in force; 0 while nothing is governed
+	Rests    bool                    // nothing is governed; false, too, before the first look
 }
 
 // Seen is what the last full look saw. It gives the view once, and none until the next full look: a view is large. It
 // is for the goroutine that calls Look.
 func (c *Reconciler) Seen() Seen {
 	s := c.memory.seen
+	if s.View != nil {
+		s.Tasks = tasksOf(s.View)
+	}
 	c.memory.seen.View = nil
 	return s
 }

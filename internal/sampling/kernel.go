@@ -49,7 +49,8 @@ func (k *Kernel) Sources() map[observe.Part]collect.Source {
 	all := map[observe.Part]collect.Source{
 		observe.Pressure: both(k.groups(observe.Pressure), k.pressure), observe.Network: k.network,
 		observe.Limits: nothing, observe.Stat: k.stat, observe.LoadAverage: k.load, observe.MemInfo: k.memory,
-		observe.VMStat: figures(stat.VirtualMemory), observe.DiskStats: figures(stat.Disks),
+		observe.Threads: newThreads(k.host.Root).source(k),
+		observe.VMStat:  figures(stat.VirtualMemory), observe.DiskStats: figures(stat.Disks),
 		observe.NetDev: figures(stat.Interfaces), observe.NetStat: figures(stat.TCP),
 		observe.Files: figures(stat.Files), observe.FileSystems: figures(stat.FileSystems),
 		observe.MemInfoNodes: figures(stat.Nodes),

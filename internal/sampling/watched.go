@@ -21,6 +21,7 @@ import (
 type Watched struct {
 	tree    *cgroup.Tree
 	groups  []watchedGroup
+	tasks   map[string][]cgroup.Dir                    // directories with the groups' own threads
 	traffic func() (map[string]metrics.Traffic, error) // nil when no interface is governed
 	devices map[string]string
 	cpus    int
@@ -36,9 +37,11 @@ type watchedGroup struct {
 	from metrics.Group
 }
 
-// Of finds what is to be sampled of a view that has limits and a plan. It reads nothing.
-func Of(v *transaction.View, revision int) *Watched {
-	w := &Watched{tree: v.Tree, traffic: inspect.ReadsTraffic(v), devices: map[string]string{}, cpus: len(v.Facts.CPUs),
+// Of finds what is to be sampled of a view that has limits and a plan; tasks are the directories in which the threads
+// of each group are. It reads nothing.
+func Of(v *transaction.View, tasks map[string][]cgroup.Dir, revision int) *Watched {
+	w := &Watched{tree: v.Tree, tasks: tasks, traffic: inspect.ReadsTraffic(v), devices: map[string]string{},
+		cpus:     len(v.Facts.CPUs),
 		revision: revision}
 	if v.Policy != nil {
 		w.record = v.Policy.Agent.Record

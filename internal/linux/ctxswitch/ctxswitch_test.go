@@ -2,10 +2,15 @@ package ctxswitch
 
 import (
 	"encoding/binary"
+	"os"
+	"runtime"
 	"testing"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"bulkhead/internal/linux/sysroot"
 )
 
 func TestParseStatus(t *testing.T) {
@@ -20,6 +25,50 @@ func TestParseStatus(t *testing.T) {
 	}
 	if _, _, err := parseStatus("State:\tS (sleeping)\nvoluntary_ctxt_switches:\t1\n"); err == nil {
 		t.Error("one count is missing")
+	}
+}
+
+// What a thread does grows, and one that is not there is gone.
+func TestReadThread(t *testing.T) {
+	root := sysroot.New("/")
+	runtime.LockOSThread()
+	tid := unix.Gettid()
+	before, lives, err := ReadThread(root, tid, Thread{})
+	if err != nil || !lives || before.Ran == 0 {
+		t.Fatalf("of a thread that runs: %+v, %v, %v", before, lives, err)
+	}
+	time.Sleep(time.Millisecond)
+	for begun := time.Now(); time.Since(begun) < time.Millisecond; {
+	}
+	if err := unix.Nanosleep(&unix.Timespec{Nsec: 1000}, nil); err != nil {
+		t.Fatal(err)
+	}
+	after, _, err := ReadThread(root, tid, before)
+	if err != nil || after.Ran <= before.Ran || after.Voluntary <= before.Voluntary || after.Waited < before.Waited {
+		t.Errorf("a moment later: %+v after %+v: %v", after, before, err)
+	}
+	if _, lives, err := ReadThread(root, 1<<30, Thread{}); lives || !sysroot.IsGone(err) {
+		t.Errorf("of a thread that is not there: %v, %v", lives, err)
+	}
+}
+
+// The status of a thread that was not on a CPU since it was read last is not read again.
+func TestReadThreadThatSlept(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(dir+"/proc/7", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dir+"/proc/7/schedstat", []byte("5 6 7\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	root := sysroot.New(dir)
+	before := Thread{Count: Count{1, 2}, Ran: 5, Waited: 6}
+	if one, lives, err := ReadThread(root, 7, before); one != before || !lives || err != nil {
+		t.Errorf("it slept: %+v, %v, %v", one, lives, err)
+	}
+	before.Ran = 4
+	if one, _, err := ReadThread(root, 7, before); !sysroot.IsGone(err) {
+		t.Errorf("it ran, and has no status: %+v, %v", one, err)
 	}
 }
 

@@ -77,13 +77,19 @@ func (r *FS) ReadSome(name string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, limit))
-	if err != nil {
+	buf := buffers.Get().(*bytes.Buffer)
+	defer buffers.Put(buf)
+	buf.Reset()
+	if _, err := buf.ReadFrom(io.LimitReader(f, limit)); err != nil {
 		return nil, err
 	}
+	data := bytes.Clone(buf.Bytes())
 	r.seen.file(name, data)
 	return data, nil
 }
+
+// buffers are what files are read into before their size is known: an agent reads thousands of files in every look.
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 // Open opens a file for reading.
 func (r *FS) Open(name string) (f *os.File, err error) {

@@ -14,6 +14,9 @@ type Meter struct {
 	used   time.Duration
 }
 
+// NewMeter makes one with a clock that tells the calling thread and its CPU time.
+func NewMeter(clock func() (thread int, used time.Duration)) *Meter { return &Meter{clock: clock} }
+
 // Rest lets other goroutines go first, and what they use does not count. A reading of many groups calls it between two
 // of them: a process may have come that waits for its group.
 func (m *Meter) Rest() {

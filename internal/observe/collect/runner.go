@@ -315,9 +315,9 @@ func (r *Runner) begin(ctx context.Context, now time.Time) (busy []*collector, d
 func (r *Runner) take(ctx context.Context, c *collector) {
 	ctx, cancel := context.WithTimeout(ctx, c.Limit)
 	defer cancel()
-	m := Meter{clock: r.o.clock}
+	m := NewMeter(r.o.clock)
 	began := time.Now()
-	put, err := c.attempt(ctx, &m)
+	put, err := c.attempt(ctx, m)
 	if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("it took longer than %s: %w", c.Limit, err)
 	}

@@ -145,7 +145,7 @@ func TestFiguresAgree(t *testing.T) {
 			}
 		}
 	}
-	if compared != 40 {
+	if compared != 41 {
 		t.Errorf("%d figures were compared", compared)
 	}
 }

@@ -83,6 +83,7 @@ func (h *host) sample() (*observe.Sample, []observe.Part) {
 		if len(h.groups) > 3 && h.random.IntN(2) == 0 {
 			name = h.groups[h.random.IntN(3)].Group + "/" + name
 		}
+		h.groups = slices.DeleteFunc(h.groups, func(g observe.Group) bool { return g.Group == name })
 		h.groups = append(h.groups, observe.Group{Group: name, Role: []string{"database", "batch"}[h.random.IntN(2)],
 			Limits: []observe.Limit{{Key: "cpu.limit", Asked: new(1.5), Held: new(1.5), InForce: true},
 				{Key: "io.read.bandwidth", Device: "8:0", Asked: new(5e7), Held: new(5e7)}}})

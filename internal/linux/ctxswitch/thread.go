@@ -1,0 +1,55 @@
+package ctxswitch
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"bulkhead/internal/linux/sysroot"
+)
+
+// Thread is what one thread did so far.
+type Thread struct {
+	Count
+
+	// Ran is its time on a CPU, and Waited that for which it could run and had none: also while the CPU limit of its
+	// group held it back. Both are 0 where the kernel counts neither.
+	Ran, Waited time.Duration
+}
+
+// Waits says whether the kernel counts how long threads wait for a CPU (CONFIG_SCHED_INFO).
+func Waits(root *sysroot.FS) bool { return root.Exists("/proc/1/schedstat") }
+
+// ReadThread reads /proc/TID/schedstat (Documentation/scheduler/sched-stats.rst) and /proc/TID/status. before is what
+// was read last, or nothing: where the thread has not been on a CPU since, it cannot have switched, and its status is
+// not read, which costs the kernel more than all else here. A thread that is gone, or has ended, is not there: it gives
+// an error that sysroot.IsGone knows, or false.
+func ReadThread(root *sysroot.FS, tid int, before Thread) (t Thread, lives bool, err error) {
+	dir := "/proc/" + strconv.Itoa(tid)
+	text, err := root.ReadFile(dir + "/schedstat")
+	if err != nil && !sysroot.IsGone(err) { // a kernel without it, or the thread ended: then its status says so
+		return t, false, err
+	}
+	for i, word := range strings.Fields(string(text)) {
+		n, err := strconv.ParseInt(word, 10, 64)
+		if err != nil {
+			return t, false, fmt.Errorf("parse %s/schedstat: %w", dir, err)
+		}
+		switch i {
+		case 0:
+			t.Ran = time.Duration(n)
+		case 1:
+			t.Waited = time.Duration(n)
+		}
+	}
+	if t.Ran > 0 && t.Ran == before.Ran && t.Waited == before.Waited {
+		return before, true, nil
+	}
+	if text, err = root.ReadFile(dir + "/status"); err != nil {
+		return t, false, err
+	}
+	var ended bool
+	t.Count, ended, err = parseStatus(string(text))
+	return t, err == nil && !ended, err
+}
