@@ -42,7 +42,7 @@ func (m MountOptions) open(op, addr string) (options, File, error) {
 	if err != nil {
 		return nil, f, err
 	}
-	if o, ok := mounted.(options); ok && !m.Tree.v1(f.Dir) {
+	if o, ok := mounted.(options); ok && m.Tree.Version(f.Dir) != 1 {
 		return o, f, nil
 	}
 	return nil, f, &Error{Op: op, Path: m.Tree.Abs(f.Dir), Kind: ErrInvalid, Cause: errNoOption}

@@ -206,7 +206,7 @@ func (o Owners) files(d Dir, dir Directory, name string) ([]string, error) {
 		return nil, o.Tree.dirError("list", d, err)
 	}
 	version := 2
-	if o.Tree.v1(d) {
+	if o.Tree.Version(d) == 1 {
 		version = 1
 	}
 	members := MemberFiles(version)

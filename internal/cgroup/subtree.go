@@ -14,7 +14,7 @@ import (
 // Subtree gives the controllers that a v2 group has and those it hands to its children, sorted, under
 // their v1 names ("blkio" for io). A v1 directory always hands on all its hierarchy's controllers.
 func (t *Tree) Subtree(d Dir) (available, enabled []string, err error) {
-	if t.v1(d) {
+	if t.Version(d) == 1 {
 		all := slices.Sorted(slices.Values(t.mounts[d.Hierarchy].Controllers))
 		return all, all, nil
 	}
@@ -43,7 +43,7 @@ func (t *Tree) Disable(parent Dir, controllers []string) error {
 }
 
 func setSubtree(t *Tree, parent Dir, sign string, names []string) error {
-	if t.v1(parent) {
+	if t.Version(parent) == 1 {
 		return nil
 	}
 	_, enabled, err := t.Subtree(parent)

@@ -17,7 +17,7 @@ func (t *Tree) Procs(d Dir) ([]int, error) { return readPIDs(t, d, procsFile) }
 
 // Tasks gives the threads directly in d, sorted.
 func (t *Tree) Tasks(d Dir) ([]int, error) {
-	if t.v1(d) {
+	if t.Version(d) == 1 {
 		return readPIDs(t, d, "tasks")
 	}
 	return readPIDs(t, d, "cgroup.threads")
@@ -170,7 +170,7 @@ func (m mover) enter(d Dir, id procfs.ID) error {
 	}
 	e.Op, e.Path, e.Value, e.wrote = moveOp(id), m.Abs(d), "", false
 	e.Hint = moveHint(errno(e.Cause))
-	if errno(e.Cause) == syscall.EINVAL && m.v1(d) && m.mounts[d.Hierarchy].Has("cpu") && m.realtime(id.PID) {
+	if errno(e.Cause) == syscall.EINVAL && m.Version(d) == 1 && m.mounts[d.Hierarchy].Has("cpu") && m.realtime(id.PID) {
 		e.Kind = ErrRealtime
 		e.Hint = "give the thread a normal policy (chrt --other), or leave the process outside CPU groups"
 	}
@@ -218,9 +218,9 @@ func (t *Tree) Freeze(d Dir, on bool) error {
 func freeze(t *Tree, d Dir, on bool) error {
 	file, value := d.File("cgroup.freeze"), "0"
 	switch {
-	case t.v1(d) && on:
+	case t.Version(d) == 1 && on:
 		file, value = d.File("freezer.state"), "FROZEN"
-	case t.v1(d):
+	case t.Version(d) == 1:
 		file, value = d.File("freezer.state"), "THAWED"
 	case on:
 		value = "1"
@@ -249,7 +249,7 @@ func (t *Tree) Frozen(d Dir) (bool, error) { return frozen(t, d, true) }
 
 // frozen tells the state; while stopping or going it answers the opposite of want.
 func frozen(t *Tree, d Dir, want bool) (bool, error) {
-	if t.v1(d) {
+	if t.Version(d) == 1 {
 		state, err := t.Read(d.File("freezer.state"))
 		if state == "FREEZING" {
 			return !want, err

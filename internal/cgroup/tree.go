@@ -136,12 +136,6 @@ func (t *Tree) Abs(d Dir) string {
 	return d.String()
 }
 
-// v1 says whether d lies in a cgroup v1 hierarchy.
-func (t *Tree) v1(d Dir) bool {
-	m := t.mounts[d.Hierarchy]
-	return m != nil && m.Version == 1
-}
-
 // mount finds the mount of d and checks d's path.
 func (t *Tree) mount(op string, d Dir) (Mount, error) {
 	m := t.mounts[d.Hierarchy]
@@ -206,7 +200,7 @@ func (t *Tree) fileError(op string, d Dir, name string, err error) *Error {
 			kind = ErrNoKnob
 		}
 	case syscall.EACCES:
-		if isCPUSet(name) && t.v1(d) {
+		if isCPUSet(name) && t.Version(d) == 1 {
 			kind = ErrInvalid // measured on 6.18: a child outside its parent
 		}
 	}
@@ -304,7 +298,7 @@ func (t *Tree) writeIn(dir Directory, f File, data string) error {
 	e := t.fileError("write", f.Dir, f.Name, err)
 	e.Value, e.wrote = strings.TrimSuffix(data, "\n"), true
 	if !errors.Is(e, ErrGone) {
-		e.Hint = writeHint(f.Name, errno(err), t.v1(f.Dir))
+		e.Hint = writeHint(f.Name, errno(err), t.Version(f.Dir) == 1)
 	}
 	return e
 }
