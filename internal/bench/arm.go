@@ -26,14 +26,16 @@ type trial struct {
 	host     []proof.HostSecond
 }
 
-// measureAll runs every arm of every round, and the control arm again at the end of each.
+// measureAll runs every arm of every round, and the control arm again at the end of each. A round in which the control
+// arm differs from itself by more than a tenth is measured again, and what it gave is dropped, until there were twice
+// as many rounds as asked for; those of the rest stay as they are. What the other arms did has no say in that.
 func (r *run) measureAll(ctx context.Context) error {
 	arms := slices.Clone(r.scenario.Arms)
 	if control, found := r.scenario.ArmNamed(r.scenario.Control); found {
 		control.Name, control.Text = scenario.Again, control.Text+" again"
 		arms = append(arms, control)
 	}
-	for round := range r.options.Rounds {
+	for round := 0; round < r.options.Rounds; round = len(r.rounds.all) {
 		trials := map[string]*trial{}
 		var rates []string
 		for _, arm := range arms {
@@ -52,9 +54,11 @@ func (r *run) measureAll(ctx context.Context) error {
 				rates = append(rates, fmt.Sprintf("%s %s", arm.Name, proof.Number(t.outcomes[loads[0].Name].Rate())))
 			}
 		}
-		r.rounds.all = append(r.rounds.all, trials)
 		r.progress.Note(fmt.Sprintf("round %d of %d, transactions/s: %s", round+1, r.options.Rounds,
 			strings.Join(rates, ", ")))
+		if again := r.rounds.keep(trials, r.options.Rounds); again != "" {
+			r.progress.Note(again)
+		}
 	}
 	return r.governor.govern(ctx, scenario.Arm{})
 }

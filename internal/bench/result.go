@@ -11,7 +11,7 @@ import (
 func (r *run) result() *proof.Result {
 	s := r.scenario
 	result := &proof.Result{
-		Scenario: s.Name, Title: s.Title, Document: s.Document, Reports: s.Reports,
+		Scenario: s.Name, Title: s.Title, Document: s.Document, Reports: s.Reports, Mechanism: s.Mechanism.String(),
 		Started: r.started.UTC().Truncate(time.Second),
 		Took:    time.Since(r.started).Round(time.Second), Smoke: r.options.Smoke, Machine: r.machine.text(),
 		Load: r.loadAvg, Versions: map[string]string{},
@@ -41,16 +41,14 @@ func (r *run) result() *proof.Result {
 	}
 	result.Notes = append(r.governor.notes, r.rounds.notes...)
 	for _, trials := range r.rounds.all {
-		if one, two := trials[s.Control], trials[scenario.Again]; one != nil && two != nil {
-			control = append(control, 100*two.figures["tps"]/one.figures["tps"])
+		if alone, is := r.rounds.alone(trials); is {
+			control = append(control, alone)
 		}
 	}
-	result.Control = proof.Over(control)
-	result.Held = true
+	result.Control, result.Again = proof.Over(control), r.rounds.again
 	for _, shape := range s.Shape {
-		f := r.rounds.find(shape)
-		result.Shape = append(result.Shape, f)
-		result.Held = result.Held && (f.Held || f.Verdict == proof.NotJudged)
+		result.Shape = append(result.Shape, r.rounds.find(shape))
 	}
+	result.Decide()
 	return result
 }

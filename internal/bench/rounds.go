@@ -15,7 +15,31 @@ type rounds struct {
 	*fitted
 	smoke bool
 	all   []map[string]*trial // by arm
+	again int                 // rounds that were dropped and measured again
 	notes []string
+}
+
+// keep keeps a round, or says why it is to be measured again.
+func (r *rounds) keep(trials map[string]*trial, wanted int) (again string) {
+	alone, is := r.alone(trials)
+	if !r.smoke && is && r.again < wanted && !proof.Quiet(proof.Over([]float64{alone})) {
+		r.again++
+		return fmt.Sprintf("the machine was busy: the control arm did %.1f %% of itself; this round is measured again",
+			alone)
+	}
+	r.all = append(r.all, trials)
+	return ""
+}
+
+// alone is what the second run of the control arm did of the first in a round, in percent.
+func (r *rounds) alone(trials map[string]*trial) (percent float64, is bool) {
+	one, two := trials[r.scenario.Control], trials[scenario.Again]
+	if one != nil && two != nil {
+		for _, l := range r.scenario.LoadsOf(one.arm) {
+			return 100 * two.outcomes[l.Name].Rate() / one.outcomes[l.Name].Rate(), true
+		}
+	}
+	return 0, false
 }
 
 // hold holds every trial of a round against the control arm, which stood at both ends of it.
@@ -100,14 +124,30 @@ func (r *rounds) find(s scenario.Shape) proof.Finding {
 		}
 		return e.Eval(func(name string) float64 { return r.figure(name, trials) })
 	}
-	var lows, highs []float64
+	var lows, highs, nones []float64
 	for _, trials := range r.all {
 		measured = append(measured, bound(s.Measure, trials))
+		nones = append(nones, bound(s.Claim.None, trials))
 		lows, highs = append(lows, bound(least, trials)), append(highs, bound(most, trials))
 	}
 	f.Measured = proof.Over(measured)
 	f.Least, f.Most = proof.Figure(proof.Median(lows)), proof.Figure(proof.Median(highs))
-	if least.Empty() && most.Empty() || r.leftOut(s) {
+	if !r.smoke && !s.Claim.Empty() {
+		c := s.Claim
+		f.Document = &proof.Claim{Figure: proof.Figure(bound(c.Figure, nil)), Within: 2, None: 1, Noise: r.noise(s),
+			Because: c.Because}
+		if !c.Within.Empty() {
+			f.Document.Within = bound(c.Within, nil)
+		}
+		if s.Unit == "%" {
+			f.Document.None = 100
+		}
+		if !c.None.Empty() {
+			f.Document.None = proof.Figure(proof.Median(nones))
+		}
+		f.Document.More = c.Direction == "more" || f.Document.Figure > f.Document.None
+	}
+	if least.Empty() && most.Empty() && f.Document == nil || r.leftOut(s) {
 		f.Verdict = proof.NotJudged
 		return f
 	}

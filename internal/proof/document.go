@@ -70,9 +70,8 @@ func writeOverview(b *strings.Builder, all []Outcome) {
 		fmt.Fprintf(b,
 			"\n**The machine was not quiet.** In %d of %d scenarios the database alone differed from itself, within "+
 				"one round, by more than a tenth "+
-				"(column \"alone against alone\"). Figures of those scenarios say little; a limit that is a hard "+
-				"bound "+
-				"of the kernel suffers less than a comparison of throughputs.\n", noisy, ran)
+				"(column \"alone against alone\"), also when they were run again: nothing of them is decided.\n",
+			noisy, ran)
 	}
 	b.WriteString("\n| scenario | repeats | rounds | load before | alone against alone | result |\n" +
 		"| --- | --- | --- | --- | --- | --- |\n")
@@ -84,23 +83,14 @@ func writeOverview(b *strings.Builder, all []Outcome) {
 			fmt.Fprintf(b, "| %s | | | | | failed: %s |\n", o.Scenario, cell(o.Failed))
 		default:
 			r := o.Result
-			held, judged := 0, 0
-			for _, f := range r.Shape {
-				if f.Held {
-					held++
-				}
-				if f.Verdict != NotJudged {
-					judged++
-				}
-			}
 			smoke := ""
 			if r.Smoke {
 				smoke = " (smoke)"
 			}
 			load, _, _ := strings.Cut(r.Load, " ")
-			fmt.Fprintf(b, "| [%s](#%s) | %s | %d of %d s | %s | %s – %s | %d of %d shapes hold%s |\n", r.Scenario,
+			fmt.Fprintf(b, "| [%s](#%s) | %s | %d of %d s | %s | %s – %s | %s%s |\n", r.Scenario,
 				r.Scenario, cell(r.Document), r.Rounds, r.Seconds,
-				load, percent(float64(r.Control.Low)), percent(float64(r.Control.High)), held, judged, smoke)
+				load, percent(float64(r.Control.Low)), percent(float64(r.Control.High)), r.tally(), smoke)
 		}
 	}
 	b.WriteString("\n")
@@ -116,7 +106,8 @@ func cell(text string) string {
 func (r *Result) writeSection(b *strings.Builder, pictures string) {
 	fmt.Fprintf(b, "## %s\n\n%s.", r.Scenario, strings.ToUpper(r.Title[:1])+r.Title[1:])
 	if r.Document != "" {
-		fmt.Fprintf(b, " Repeats %s, which reports: %s.", r.Document, r.Reports)
+		fmt.Fprintf(b, " Repeats %s, which reports: %s. Mechanism: %s.", r.Document, r.Reports,
+			r.Mechanism)
 	}
 	if len(r.Scale) > 0 {
 		parts := make([]string, len(r.Scale))
@@ -156,6 +147,7 @@ func (r *Result) writeRemarks(b *strings.Builder) {
 			remarks = append(remarks, "Left out, "+a.Text+": "+a.Omitted)
 		}
 	}
+	remarks = append(remarks, r.contradictions()...)
 	for _, note := range r.Notes {
 		remarks = append(remarks, "Not held by this host, or not wholly: "+note)
 	}

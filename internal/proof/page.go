@@ -24,7 +24,6 @@ type view struct {
 	Use      [][]string
 	Findings [][]string
 	Noise    string
-	Quiet    bool
 	Plots    []template.HTML
 	Answers  []answers
 	When     string
@@ -39,8 +38,7 @@ type answers struct {
 func (r *Result) view() view {
 	v := view{
 		Result: r, Noise: percent(float64(r.Control.Low)) + " to " + percent(float64(r.Control.High)),
-		Quiet: Quiet(r.Control),
-		When:  r.Started.Format("2006-01-02 15:04 MST"),
+		When: r.Started.Format("2006-01-02 15:04 MST"),
 	}
 	for i := range r.Arms {
 		a := &r.Arms[i]
@@ -94,6 +92,9 @@ func (r *Result) view() view {
 	return v
 }
 
+// Contradictions says why findings are the opposite of what the document says.
+func (v view) Contradictions() []string { return v.contradictions() }
+
 // Texts gives the quantities of the scale as text.
 func (v view) Texts() []string {
 	var all []string
@@ -115,12 +116,16 @@ pre { background: #f4f4f4; padding: 0.7rem; overflow-x: auto }
 svg { width: 100%; height: auto; margin: 0.7rem 0 } .held { color: #006d3c } .not { color: #a40000; font-weight: bold }
 </style></head><body>
 <h1>{{.Scenario}}: {{.Title}}</h1>
-{{if .Document}}<p>Repeats {{.Document}}, which reports: {{.Reports}}</p>{{end}}
+{{if .Document}}<p>Repeats {{.Document}}, which reports: {{.Reports}}.
+Mechanism: {{.Mechanism}}.</p>{{end}}
 <p>{{.When}}, {{.Rounds}} interleaved rounds of {{.Seconds}} s an arm{{if .Smoke}}, a smoke run:
 its figures say little{{end}}.<br>{{.Machine}}; load average before: {{.Load}}.
 {{range $name, $v := .Versions}}<br>{{$name}}: {{$v}}{{end}}</p>
 {{with .Texts}}<p>Scale: {{range $i, $t := .}}{{if $i}}, {{end}}{{$t}}{{end}}.</p>{{end}}
-<p class="{{if .Held}}held{{else}}not{{end}}">{{if .Held}}The shape holds.{{else}}The shape does not hold.{{end}}</p>
+<p class="{{if .Held}}held{{else}}not{{end}}">{{if .Held}}The shape holds.{{else if .Decided}}The shape does not
+hold.{{else}}Not decided:
+alone, the database differs from itself by more than a tenth.{{end}}</p>{{range .Contradictions}}
+<p>{{.}}.</p>{{end}}
 <table class="words">
 <tr><th>shape</th><th>document</th><th>measured</th><th>lowest – highest</th><th>wanted</th><th>verdict</th></tr>
 {{range .Findings}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>
@@ -130,8 +135,7 @@ its figures say little{{end}}.<br>{{.Machine}}; load average before: {{.Load}}.
 <th>p99</th><th>p99.9</th><th>isolation</th><th>isol-01</th><th>latency impact</th></tr>
 {{range .Rows}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>
 {{end}}</table>
-<p>Alone against alone, which is the noise: {{.Noise}}.{{if not .Quiet}} Something else
-was running: alone, the database differs that much from itself. Take the figures with care.{{end}}</p>
+<p>Alone against alone, which is the noise: {{.Noise}}.</p>
 {{range .Plots}}{{.}}
 {{end}}
 {{if .Use}}<h2>What was used</h2><table>{{range .Use}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>

@@ -30,13 +30,15 @@ func (f *Figure) UnmarshalJSON(text []byte) error {
 
 // Result is what one run of a scenario found. Field names are stable.
 type Result struct {
-	Scenario string        `json:"scenario"`
-	Title    string        `json:"title"`
-	Document string        `json:"document,omitempty"` // the experiment that it repeats
-	Reports  string        `json:"reports,omitempty"`  // what that document reports
-	Started  time.Time     `json:"started"`
-	Took     time.Duration `json:"took_ns"`
-	Smoke    bool          `json:"smoke,omitempty"`
+	Scenario string `json:"scenario"`
+	Title    string `json:"title"`
+	Document string `json:"document,omitempty"` // the experiment that it repeats
+	Reports  string `json:"reports,omitempty"`  // what that document reports
+	// Mechanism is by what the document limits, and "the same here" or what limits here and why.
+	Mechanism string        `json:"mechanism,omitempty"`
+	Started   time.Time     `json:"started"`
+	Took      time.Duration `json:"took_ns"`
+	Smoke     bool          `json:"smoke,omitempty"`
 
 	Machine  string            `json:"machine"`
 	Load     string            `json:"load_average_before"` // what else ran
@@ -48,10 +50,12 @@ type Result struct {
 
 	Arms []Arm `json:"arms"`
 	// Control is the second run of the control arm against the first, in percent, by round.
-	Control Range             `json:"alone_against_alone_percent"`
-	Shape   []Finding         `json:"shape"`
-	Held    bool              `json:"held"`
-	Policy  map[string]string `json:"policies"`
+	Control Range `json:"alone_against_alone_percent"`
+	// Again is how many rounds were dropped and measured again, as that was beyond a tenth in them.
+	Again  int               `json:"rounds_measured_again,omitempty"`
+	Shape  []Finding         `json:"shape"`
+	Held   bool              `json:"held"`
+	Policy map[string]string `json:"policies"`
 	// Notes is what the plan says this host does not hold, or not wholly, and what was left out.
 	Notes []string `json:"notes"`
 }
@@ -153,9 +157,23 @@ type Finding struct {
 	// Noise is what the control arm's two runs of a round are of their mean, in percent, in the shape's own terms:
 	// throughput, or a latency. Nil: the bound does not give way to it.
 	Noise *Range `json:"noise_percent,omitempty"`
-	// Verdict is "holds", "does not hold", "holds within the noise", "not measured" or "not judged".
-	Verdict string `json:"verdict"`
-	Held    bool   `json:"held"`
+	// Document is what a document measured; nil where it says nothing.
+	Document *Claim `json:"document,omitempty"`
+	Verdict  string `json:"verdict"` // one of the words below
+	// Held: the bound holds, and what was measured is not the opposite of what the document says.
+	Held bool `json:"held"`
+}
+
+// Claim is what a document measured, in the terms of a finding.
+type Claim struct {
+	Figure Figure  `json:"figure"`           // null: it says no more than the direction
+	Within float64 `json:"within,omitempty"` // the factor up to which the figure is reproduced
+	// None is what would be measured if the thing had no effect, and More says that the document measured more.
+	None Figure `json:"none"`
+	More bool   `json:"more"`
+	// Noise is what the control arm's two runs of a round are of their mean, in percent.
+	Noise   *Range `json:"noise_percent,omitempty"`
+	Because string `json:"because,omitempty"` // why the opposite is measured here
 }
 
 // Words of a verdict.
@@ -165,4 +183,12 @@ const (
 	DoesNotHold = "does not hold"
 	NotMeasured = "not measured"
 	NotJudged   = "not judged"
+
+	// Of what a document measured, where the bound, if there is one, holds.
+	Reproduced    = "reproduced"     // the same direction, within the factor
+	DirectionOnly = "direction only" // the same direction
+	Contradicted  = "contradicted"   // the other direction
+
+	// NotDecided: the difference is within the noise, or the machine was too busy for any verdict.
+	NotDecided = "not decided"
 )

@@ -194,6 +194,30 @@ func Respond(histogram []Bucket) []Response {
 	return append(rows, total)
 }
 
+// CallsWithin is how many percent of the calls took up to so many milliseconds; NaN of none.
+func CallsWithin(histogram []Bucket, ms float64) float64 {
+	var inside, all int64
+	for _, b := range histogram {
+		if all += b.Count; b.MS <= ms {
+			inside += b.Count
+		}
+	}
+	return 100 * float64(inside) / float64(all)
+}
+
+// TimeBetween is how many percent of the time of all calls those took that lasted longer than from and up to to
+// milliseconds; NaN of none.
+func TimeBetween(histogram []Bucket, from, to float64) float64 {
+	inside, all := 0.0, 0.0
+	for _, b := range histogram {
+		took := b.MS * float64(b.Count)
+		if all += took; b.MS > from && b.MS <= to {
+			inside += took
+		}
+	}
+	return 100 * inside / all
+}
+
 func rowOf(name string, buckets []Bucket) Response {
 	r := Response{Range: name, Min: Figure(nan), Max: Figure(nan), Mean: Figure(Mean(buckets))}
 	for _, b := range buckets {

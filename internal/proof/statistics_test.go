@@ -115,6 +115,65 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// What a document measured is reproduced, or its direction is, or it is contradicted; a difference within the noise
+// decides nothing.
+func TestJudgeOfADocument(t *testing.T) {
+	none := Figure(nan)
+	noise := &Range{Low: 95, High: 105}
+	for name, tt := range map[string]struct {
+		x     Figure
+		claim Claim
+		least Figure
+		want  string
+	}{
+		"the figure":             {2.1, Claim{Figure: 2.2, More: true}, none, Reproduced},
+		"within the factor":      {1.2, Claim{Figure: 2.2, More: true}, none, Reproduced},
+		"far":                    {5, Claim{Figure: 2.2, More: true}, none, DirectionOnly},
+		"the other direction":    {0.84, Claim{Figure: 2.2, More: true}, none, Contradicted},
+		"near, other direction":  {0.9, Claim{Figure: 1.1, More: true}, none, Contradicted},
+		"in the noise":           {1.03, Claim{Figure: 1.1, More: true}, none, NotDecided},
+		"no effect at all":       {1, Claim{Figure: 1.1, More: true}, none, NotDecided},
+		"less":                   {0.3, Claim{Figure: 0.287}, none, Reproduced},
+		"less, and it is more":   {1.2, Claim{Figure: 0.287}, none, Contradicted},
+		"a direction":            {7, Claim{Figure: none, More: true}, none, DirectionOnly},
+		"not in it":              {0.5, Claim{Figure: none, More: true}, none, Contradicted},
+		"that there is no harm":  {0.97, Claim{Figure: 1}, none, Reproduced},
+		"and there is":           {0.3, Claim{Figure: 1}, none, Contradicted},
+		"below the bound":        {1.2, Claim{Figure: 2.2, More: true}, 1.5, DoesNotHold},
+		"of nothing, not so far": {0, Claim{Figure: none, More: true, None: -1}, none, DirectionOnly},
+	} {
+		if tt.claim.Within = 2; tt.claim.None == 0 {
+			tt.claim.None = 1
+		}
+		tt.claim.Noise = noise
+		got := Judge(Finding{Measured: Range{Median: tt.x}, Least: tt.least, Most: none, Document: &tt.claim})
+		if held := tt.want == Reproduced || tt.want == DirectionOnly; got.Verdict != tt.want || got.Held != held {
+			t.Errorf("%s: %q, held %v, want %q", name, got.Verdict, got.Held, tt.want)
+		}
+	}
+}
+
+// On a machine on which the control arm differs from itself by more than a tenth nothing is decided, neither way.
+func TestDecide(t *testing.T) {
+	shape := func() []Finding {
+		return []Finding{{Verdict: Holds, Held: true}, {Verdict: DoesNotHold}, {Verdict: NotJudged}}
+	}
+	r := &Result{Control: Range{Low: 88, High: 101}, Shape: shape()}
+	r.Decide()
+	if r.Held || r.Shape[0].Held || r.tally() != "0 of 2 shapes hold, 2 not decided" {
+		t.Errorf("on a busy machine: held %v, %s", r.Held, r.tally())
+	}
+	r = &Result{Control: Range{Low: 95, High: 101}, Shape: shape()}
+	r.Decide()
+	if r.Held || r.tally() != "1 of 2 shapes hold" {
+		t.Errorf("on a quiet machine: held %v, %s", r.Held, r.tally())
+	}
+	r = &Result{Smoke: true, Control: Range{Low: 50, High: 101}, Shape: shape()[:1]}
+	if r.Decide(); !r.Held {
+		t.Error("a smoke run has its own bounds")
+	}
+}
+
 func TestFindingInWords(t *testing.T) {
 	none := Figure(nan)
 	for name, tt := range map[string]struct {

@@ -27,6 +27,8 @@ func (r *Result) WriteText(w io.Writer) error {
 	}
 	word := "The shape holds."
 	switch {
+	case !r.Decided():
+		word = "NOT DECIDED: alone, the database differs from itself by more than a tenth. Run it on a quieter machine."
 	case !r.Held:
 		word = "THE SHAPE DOES NOT HOLD."
 	case r.Smoke:
@@ -44,6 +46,7 @@ func (r *Result) writeHead(b *strings.Builder) {
 	}
 	if r.Document != "" {
 		b.WriteString(wrap("repeats "+r.Document+": "+r.Reports, 108, ""))
+		b.WriteString(wrap("mechanism: "+r.Mechanism, 108, ""))
 	}
 	fmt.Fprintf(b, "%s; load average before %s\n", r.Machine, r.Load)
 	for _, name := range slices.Sorted(maps.Keys(r.Versions)) {
@@ -138,10 +141,6 @@ func (r *Result) writeArms(b *strings.Builder) {
 			"alone, which is the noise: %s to %s.\n\n",
 		Plural(r.Rounds,
 			"interleaved round"), r.Seconds, percent(float64(r.Control.Low)), percent(float64(r.Control.High)))
-	if !Quiet(r.Control) {
-		b.WriteString("Something else was running: alone, the database differs that much from itself. Take the " +
-			"figures with care.\n\n")
-	}
 }
 
 // useFigures are what the table of use shows of a group or a database.
@@ -265,6 +264,23 @@ func (r *Result) writeShape(b *strings.Builder) {
 			f.wanted(), f.Verdict})
 	}
 	b.WriteString(table(keepFilled(rows), 2, 3, 4) + "\n")
+	for _, text := range r.contradictions() {
+		b.WriteString(wrap(text, 108, ""))
+	}
+}
+
+// contradictions says of each finding that is the opposite of the document's why that is so.
+func (r *Result) contradictions() (all []string) {
+	for _, f := range r.Shape {
+		if f.Verdict == Contradicted {
+			why := "nobody has looked into the reason"
+			if f.Document.Because != "" {
+				why = f.Document.Because
+			}
+			all = append(all, "Contradicted, "+f.What+": "+why)
+		}
+	}
+	return all
 }
 
 // text writes one of the finding's figures.
@@ -290,7 +306,7 @@ func (f Finding) measured() string {
 	return text
 }
 
-// wanted is the bound in words, with what the noise makes of it.
+// wanted is the bound in words, with what the noise makes of it, and what reproduces the document.
 func (f Finding) wanted() string {
 	least, most := !math.IsNaN(float64(f.Least)), !math.IsNaN(float64(f.Most))
 	low, high := f.allowed()
@@ -300,15 +316,29 @@ func (f Finding) wanted() string {
 			or += ", or " + f.text(Figure(x)) + " as alone"
 		}
 	}
+	var all []string
 	switch {
 	case least && most:
-		return f.text(f.Least) + " to " + f.text(f.Most) + or
+		all = append(all, f.text(f.Least)+" to "+f.text(f.Most)+or)
 	case least:
-		return "at least " + f.text(f.Least) + or
+		all = append(all, "at least "+f.text(f.Least)+or)
 	case most:
-		return "at most " + f.text(f.Most) + or
+		all = append(all, "at most "+f.text(f.Most)+or)
 	}
-	return "-"
+	if c := f.Document; c != nil {
+		switch {
+		case !math.IsNaN(float64(c.Figure)):
+			all = append(all, fmt.Sprintf("%s within a factor of %s", f.text(c.Figure), plain(c.Within)))
+		case c.More:
+			all = append(all, "more than "+f.text(c.None))
+		default:
+			all = append(all, "less than "+f.text(c.None))
+		}
+	}
+	if len(all) == 0 {
+		return "-"
+	}
+	return strings.Join(all, "; ")
 }
 
 // plain writes a number with as many decimals as tell something.

@@ -22,8 +22,8 @@ func machineQuantity(name string) bool { return slices.Contains(machineQuantitie
 // each with the name of a phase behind the arm's.
 var (
 	loadFigures = []string{
-		"tps", "mean", "p50", "p95", "p99", "p999", "longest", "isolation", "isol01", "impact", "bytes", "transactions",
-		"holds_after",
+		"tps", "mean", "p50", "p95", "p99", "p999", "longest", "within_10ms", "time_50_to_100ms", "isolation",
+		"isol01", "impact", "bytes", "transactions", "holds_after",
 	}
 	groupFigures = []string{
 		"cpu", "memory", "memory_peak", "swap", "oom_kills", "throttled", "read", "written", "read_ops", "write_ops",
@@ -251,6 +251,13 @@ func (r *reader) whatNeedsWhat(i yamlform.Item) {
 		}
 	}
 	r.loads(i)
+	switch m := s.Mechanism; {
+	case s.Document != "" && m.Document == "":
+		i.Fail("write mechanism: {document: …}, and ours: and why: where it is not the same here",
+			"the scenario repeats a document and does not say by what that limits")
+	case m.Ours != "" && m.Why == "":
+		i.Fail("write why: in mechanism:", "the scenario limits by other means than the document and does not say why")
+	}
 	for _, name := range slices.Sorted(maps.Keys(s.Peers)) {
 		if p := s.Peers[name]; len(p.Commands) > 0 && !s.Wire {
 			i.Fail("write wire: true: commands work on the run's own wire alone",
@@ -263,9 +270,14 @@ func (r *reader) whatNeedsWhat(i yamlform.Item) {
 		}
 	}
 	for _, x := range s.Shape {
-		if x.Measure.Empty() || x.Least.Empty() && x.Most.Empty() {
-			i.Fail("write measure: and least: or most:", "shape %q says not what to measure or not how much it must be",
-				x.What)
+		if x.Measure.Empty() || x.Least.Empty() && x.Most.Empty() && x.Claim.Empty() {
+			i.Fail("write measure: and least:, most:, or what the document has: figure: or direction:",
+				"shape %q says not what to measure or not how much it must be", x.What)
+		}
+		if c := x.Claim; !c.Figure.Empty() && c.Direction != "" {
+			i.Fail("leave direction: out: the figure has one", "shape %q has a figure and a direction", x.What)
+		} else if c.Empty() && (!c.Within.Empty() || !c.None.Empty() || c.Because != "") {
+			i.Fail("write figure: or direction:", "shape %q says nothing of what the document measured", x.What)
 		}
 	}
 }

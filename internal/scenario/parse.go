@@ -199,6 +199,7 @@ func (r *reader) whole() yamlform.Form[Scenario] {
 		text("title", func(s *Scenario) *string { return &s.Title }),
 		text("document", func(s *Scenario) *string { return &s.Document }),
 		text("reports", func(s *Scenario) *string { return &s.Reports }),
+		{Name: "mechanism", Read: func(i yamlform.Item, s *Scenario) { mechanism().Read(i, "", &s.Mechanism) }},
 		whole("rounds", maxRounds, func(s *Scenario) *int { return &s.Rounds }),
 		whole("seconds", maxSeconds, func(s *Scenario) *int { return &s.Seconds }),
 		{Name: "scale", Read: r.scale},
@@ -437,6 +438,24 @@ func (r *reader) shape() yamlform.Form[Shape] {
 		bound("smoke_most", func(s *Shape) *Expression { return &s.SmokeMax }),
 		text("unit", func(s *Shape) *string { return &s.Unit }),
 		flag("noise", func(s *Shape) *bool { return &s.Noise }),
+		bound("figure", func(s *Shape) *Expression { return &s.Claim.Figure }),
+		bound("within", func(s *Shape) *Expression { return &s.Claim.Within }),
+		{Name: "direction", Read: func(i yamlform.Item, s *Shape) {
+			t, ok := i.Text()
+			if s.Claim.Direction = t; ok && t != "more" && t != "less" {
+				i.Fail("write more, or less", "%q is no direction", t)
+			}
+		}},
+		bound("none", func(s *Shape) *Expression { return &s.Claim.None }),
+		text("because", func(s *Shape) *string { return &s.Claim.Because }),
+	}}
+}
+
+func mechanism() yamlform.Form[Mechanism] {
+	return yamlform.Form[Mechanism]{Name: "a mechanism", Keys: []yamlform.FormKey[Mechanism]{
+		text("document", func(m *Mechanism) *string { return &m.Document }),
+		text("ours", func(m *Mechanism) *string { return &m.Ours }),
+		text("why", func(m *Mechanism) *string { return &m.Why }),
 	}}
 }
 

@@ -16,11 +16,13 @@ type Scenario struct {
 	Title    string
 	Document string // the experiment of a document that it repeats: "E1"
 	Reports  string // what that document reports, in words
-	Rounds   int
-	Seconds  int // length of one arm
-	Settle   time.Duration
-	Scale    []Quantity
-	Needs    Needs
+	// Mechanism is what that document limits by, and what this scenario does.
+	Mechanism Mechanism
+	Rounds    int
+	Seconds   int // length of one arm
+	Settle    time.Duration
+	Scale     []Quantity
+	Needs     Needs
 	// Wire: the run makes two network namespaces with a veth pair between them and nothing else, and starts all but the
 	// far ends of its loads in the near one. Interfaces of the machine are out of its reach then.
 	Wire bool
@@ -37,6 +39,24 @@ type Scenario struct {
 	// what the others are held against.
 	Control string
 	Shape   []Shape
+}
+
+// Mechanism is by what the kernel holds a limit: in the document, and here.
+type Mechanism struct {
+	Document string
+	Ours     string // "" is the same
+	Why      string // why it is not the same
+}
+
+// String names both: "CPU quota, the same here".
+func (m Mechanism) String() string {
+	switch {
+	case m.Document == "":
+		return ""
+	case m.Ours == "":
+		return m.Document + ", the same here"
+	}
+	return m.Document + "; here " + m.Ours + ": " + m.Why
 }
 
 // Quantity is a figure that is fitted to the machine, and how.
@@ -169,8 +189,25 @@ type Shape struct {
 	Noise    bool       // the bound gives way to the spread of the control against itself
 	Smoke    Expression // the least in a smoke run, where the bound says little; without one it is not judged then
 	SmokeMax Expression
+	Claim    Claim
 	At       policy.Pos
 }
+
+// Claim is what the document measured, in the terms of a shape's Measure. It is empty where the document has neither a
+// figure nor a direction.
+type Claim struct {
+	Figure Expression
+	Within Expression // the factor up to which a measurement reproduces the figure; 2 without one
+	// Direction is "more" or "less" than None, where the document gives no figure.
+	Direction string
+	// None is what would be measured if the thing had no effect; without one it is 1, of percents 100.
+	None Expression
+	// Because says why this machine shows the opposite, and by which experiment that is known.
+	Because string
+}
+
+// Empty says whether the document claims nothing.
+func (c Claim) Empty() bool { return c.Figure.Empty() && c.Direction == "" }
 
 // DatabaseNamed finds a database.
 func (s *Scenario) DatabaseNamed(name string) (Database, bool) {

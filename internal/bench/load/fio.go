@@ -91,7 +91,7 @@ func parseFio(r io.Reader, live func(tps float64)) (Outcome, error) {
 			}
 			last = now
 		}
-		o.Transactions, o.elapsed = now.Ops, time.Duration(now.Runtime*float64(time.Millisecond))
+		o.Transactions, o.Elapsed = now.Ops, time.Duration(now.Runtime*float64(time.Millisecond))
 		if now.Runtime > 0 {
 			o.bytes = float64(now.Bytes) / (now.Runtime / 1000)
 		}
@@ -105,7 +105,7 @@ func parseFio(r io.Reader, live func(tps float64)) (Outcome, error) {
 		}
 		o.Histogram = t.buckets()
 	}
-	if o.elapsed <= 0 || len(o.Histogram) == 0 {
+	if o.Elapsed <= 0 || len(o.Histogram) == 0 {
 		return Outcome{}, errors.New("read fio's output: it ended without a report")
 	}
 	return o, nil

@@ -108,7 +108,7 @@ func parseIperf(r io.Reader, several bool, live func(tps float64)) (Outcome, err
 		switch {
 		case !ok, strings.HasSuffix(line, "sender"):
 		case strings.HasSuffix(line, "receiver"):
-			o.elapsed = time.Duration((to - from) * float64(time.Second))
+			o.Elapsed = time.Duration((to - from) * float64(time.Second))
 			o.Transactions, o.bytes = int64(mbit*(to-from)+0.5), mbit*1e6/8
 		case to-from > 0.5: // the last one may be a rest
 			o.Seconds = append(o.Seconds, proof.Second{At: to, TPS: mbit, Latency: proof.Figure(math.NaN())})
@@ -120,7 +120,7 @@ func parseIperf(r io.Reader, several bool, live func(tps float64)) (Outcome, err
 	if err := lines.Err(); err != nil {
 		return Outcome{}, fmt.Errorf("read iperf3's output: %w", err)
 	}
-	if o.elapsed <= 0 {
+	if o.Elapsed <= 0 {
 		return Outcome{}, errors.New("read iperf3's output: it ended without saying what arrived")
 	}
 	return o, nil

@@ -29,7 +29,7 @@ import (
 // Outcome is what one run of a load measured.
 type Outcome struct {
 	Transactions int64
-	elapsed      time.Duration
+	Elapsed      time.Duration
 	bytes        float64 // a second, where the load counts them
 	Seconds      []proof.Second
 	Histogram    []proof.Bucket
@@ -37,10 +37,10 @@ type Outcome struct {
 
 // Rate is transactions per second over the whole run.
 func (o Outcome) Rate() float64 {
-	if o.elapsed <= 0 {
+	if o.Elapsed <= 0 {
 		return 0
 	}
-	return float64(o.Transactions) / o.elapsed.Seconds()
+	return float64(o.Transactions) / o.Elapsed.Seconds()
 }
 
 // Figures are those of a load by name: tps, mean, p50, p95, … (latencies in milliseconds).
@@ -49,7 +49,8 @@ func (o Outcome) Figures() map[string]float64 {
 		"tps": o.Rate(), "transactions": float64(o.Transactions), "mean": proof.Mean(o.Histogram),
 		"p50": proof.Percentile(o.Histogram, 50), "p95": proof.Percentile(o.Histogram, 95),
 		"p99": proof.Percentile(o.Histogram, 99), "p999": proof.Percentile(o.Histogram, 99.9),
-		"longest": proof.Percentile(o.Histogram, 100),
+		"longest":     proof.Percentile(o.Histogram, 100),
+		"within_10ms": proof.CallsWithin(o.Histogram, 10), "time_50_to_100ms": proof.TimeBetween(o.Histogram, 50, 100),
 	}
 	if o.bytes > 0 {
 		f["bytes"] = o.bytes

@@ -48,8 +48,8 @@ func TestPgbenchLogs(t *testing.T) {
 	if err := readPgbenchLogs(prefix, &o); err != nil {
 		t.Fatal(err)
 	}
-	if o.Transactions != 3 || o.elapsed != 2*time.Second {
-		t.Errorf("%d transactions in %v, want 3 in 2 s", o.Transactions, o.elapsed)
+	if o.Transactions != 3 || o.Elapsed != 2*time.Second {
+		t.Errorf("%d transactions in %v, want 3 in 2 s", o.Transactions, o.Elapsed)
 	}
 	if max := proof.Percentile(o.Histogram, 100); max < 50 || max > 51 {
 		t.Errorf("the longest took %v ms, want 50 to a bucket", max)
@@ -117,8 +117,8 @@ func TestParseFio(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.Transactions != 160 || o.elapsed != 2191*time.Millisecond || len(o.Seconds) != 2 {
-		t.Errorf("%d writes in %v, %d seconds; want what fio says", o.Transactions, o.elapsed, len(o.Seconds))
+	if o.Transactions != 160 || o.Elapsed != 2191*time.Millisecond || len(o.Seconds) != 2 {
+		t.Errorf("%d writes in %v, %d seconds; want what fio says", o.Transactions, o.Elapsed, len(o.Seconds))
 	}
 	if want := 160 * 65536 / 2.191; math.Abs(o.bytes-want) > 1 {
 		t.Errorf("%.0f bytes a second, want %.0f", o.bytes, want)

@@ -118,7 +118,7 @@ func readPgbenchLogs(prefix string, o *Outcome) (err error) {
 	for _, b := range o.Histogram {
 		o.Transactions += b.Count
 	}
-	if o.elapsed = span.length(); o.Transactions == 0 {
+	if o.Elapsed = span.length(); o.Transactions == 0 {
 		return errors.New("read pgbench's log: it holds no transaction")
 	}
 	return nil

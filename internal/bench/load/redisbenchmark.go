@@ -95,7 +95,7 @@ func parseRedis(r io.Reader, now func() time.Time, live func(tps float64)) (Outc
 	if err := lines.Err(); err != nil {
 		return Outcome{}, fmt.Errorf("read redis-benchmark's output: %w", err)
 	}
-	if p.end(); p.outcome.Transactions == 0 || p.outcome.elapsed <= 0 {
+	if p.end(); p.outcome.Transactions == 0 || p.outcome.Elapsed <= 0 {
 		return Outcome{}, errors.New("read redis-benchmark's output: it reports no rate")
 	}
 	p.outcome.Histogram = p.tally.buckets()
@@ -147,9 +147,9 @@ func (p *redisParser) end() {
 	}
 	count := max(p.second.count, 0)
 	p.outcome.Transactions += int64(math.Round(count))
-	p.outcome.elapsed = p.last.Sub(p.began)
+	p.outcome.Elapsed = p.last.Sub(p.began)
 	if span > 0.5 { // else the last one, which was cut off
-		s := proof.Second{At: p.outcome.elapsed.Seconds(), TPS: count / span,
+		s := proof.Second{At: p.outcome.Elapsed.Seconds(), TPS: count / span,
 			Latency: proof.Figure(p.second.latency / p.second.heard)}
 		p.outcome.Seconds = append(p.outcome.Seconds, s)
 		if p.live != nil {

@@ -46,6 +46,6 @@ func (s *series) outcome(every time.Duration) Outcome {
 	if at := time.Since(s.began).Seconds(); at-float64(len(s.o.Seconds)) >= 0.5 || len(s.o.Seconds) == 0 {
 		s.end(at, at-float64(len(s.o.Seconds))+every.Seconds())
 	}
-	s.o.elapsed, s.o.Histogram = time.Since(s.began), s.all.buckets()
+	s.o.Elapsed, s.o.Histogram = time.Since(s.began), s.all.buckets()
 	return s.o
 }

@@ -56,7 +56,7 @@ func parseSysbench(r io.Reader, live func(tps float64)) (Outcome, error) {
 	if len(fatal) > 0 {
 		return Outcome{}, fmt.Errorf("run sysbench: %s", strings.Join(fatal, "; "))
 	}
-	if l.elapsed <= 0 || len(l.Histogram) == 0 {
+	if l.Elapsed <= 0 || len(l.Histogram) == 0 {
 		return Outcome{}, fmt.Errorf("read sysbench's output: it ended without totals")
 	}
 	return l, nil
@@ -127,7 +127,7 @@ func (o *Outcome) total(line string) error {
 		if err != nil || d < 0 {
 			return fmt.Errorf("read sysbench's output: total time %q is not a duration", word)
 		}
-		o.elapsed = d
+		o.Elapsed = d
 	}
 	return nil
 }

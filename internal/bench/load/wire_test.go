@@ -31,8 +31,8 @@ func TestParseIperf(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(o.Seconds) != tt.seconds || len(live) != tt.seconds ||
-				o.elapsed != time.Duration(tt.seconds)*time.Second {
-				t.Errorf("%d seconds, %d live, %v in all; want %d", len(o.Seconds), len(live), o.elapsed, tt.seconds)
+				o.Elapsed != time.Duration(tt.seconds)*time.Second {
+				t.Errorf("%d seconds, %d live, %v in all; want %d", len(o.Seconds), len(live), o.Elapsed, tt.seconds)
 			}
 			for i, s := range o.Seconds {
 				if s.At != float64(i+1) || math.Abs(s.TPS-100) > 1 || s.TPS != live[i] {
@@ -86,8 +86,8 @@ func TestBeats(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.Transactions != 20 || countOf(o) != 20 || len(live) == 0 || o.elapsed < 950*time.Millisecond {
-		t.Errorf("%d beats, %d in the histogram, in %v", o.Transactions, countOf(o), o.elapsed)
+	if o.Transactions != 20 || countOf(o) != 20 || len(live) == 0 || o.Elapsed < 950*time.Millisecond {
+		t.Errorf("%d beats, %d in the histogram, in %v", o.Transactions, countOf(o), o.Elapsed)
 	}
 	if longest := o.Figures()["longest"]; longest < 300 || longest > 3000 {
 		t.Errorf("the longest wait is %v ms, want that of the beat that was held", longest)

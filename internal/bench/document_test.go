@@ -1,0 +1,111 @@
+package bench
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"bulkhead/internal/bench/load"
+	"bulkhead/internal/scenario"
+)
+
+// A measurement that shows the opposite of what a document says holds in no scenario, be it by little or by as much as
+// the document's effect.
+func TestOppositeOfTheDocumentDoesNotHold(t *testing.T) {
+	claims := 0
+	all, err := scenario.Library()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range all {
+		name := s.Name
+		r := &rounds{fitted: &fitted{scenario: s}, all: []map[string]*trial{{}}}
+		for _, shape := range s.Shape {
+			if shape.Claim.Empty() {
+				continue
+			}
+			claims++
+			more, none := shape.Claim.Direction == "more", 1.0
+			figure := math.NaN()
+			if e := shape.Claim.Figure; !e.Empty() {
+				figure = e.Eval(func(string) float64 { return math.NaN() })
+			}
+			if shape.Unit == "%" {
+				none = 100
+			}
+			if e := shape.Claim.None; !e.Empty() {
+				none = e.Eval(func(string) float64 { return math.NaN() })
+			}
+			if math.IsNaN(none) { // what is measured without a limit: there was an effect, whatever it was
+				none = 10 * figure
+				shape.Claim.None = constant(t, none)
+			}
+			effect := math.Abs(figure - none)
+			if !math.IsNaN(figure) {
+				more = figure > none
+			}
+			opposites := []float64{none - 0.02*max(none, 1), none - effect}
+			if !more {
+				opposites = []float64{none + 0.02*max(none, 1), none + effect}
+			}
+			if figure == none { // the document says that there is no effect
+				opposites = []float64{none/3 - 1, 3*none + 1}
+			}
+			for _, x := range opposites {
+				if math.IsNaN(x) {
+					continue
+				}
+				shape.Measure = constant(t, x)
+				if f := r.find(shape); f.Held {
+					t.Errorf("%s: %q is %v, the opposite of %v: %s", name, shape.What, x, figure, f.Verdict)
+				}
+			}
+		}
+	}
+	if claims < 20 {
+		t.Errorf("%d shapes say what a document measured", claims)
+	}
+}
+
+func constant(t *testing.T, x float64) scenario.Expression {
+	t.Helper()
+	e, err := scenario.ParseExpression(fmt.Sprintf("0 - %g", -x))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// A round in which the control arm differs from itself by more than a tenth is measured again, as many as there are to
+// be rounds; in a smoke run none is.
+func TestBusyRoundsAreMeasuredAgain(t *testing.T) {
+	s, err := scenario.Find("cpu-quota")
+	if err != nil {
+		t.Fatal(err)
+	}
+	round := func(again int64) map[string]*trial {
+		of := func(n int64) *trial {
+			return &trial{arm: scenario.Arm{Name: "alone"}, outcomes: map[string]load.Outcome{
+				"sysbench": {Transactions: n, Elapsed: time.Second}}}
+		}
+		return map[string]*trial{s.Control: of(1000), scenario.Again: of(again)}
+	}
+	r := &rounds{fitted: &fitted{scenario: s}}
+	for _, tt := range []struct {
+		again int64
+		kept  bool
+	}{{1000, true}, {850, false}, {1150, false}, {850, true}} {
+		before := len(r.all)
+		if why := r.keep(round(tt.again), 2); (why == "") != tt.kept || (len(r.all) > before) != tt.kept {
+			t.Errorf("the second arm did %d of 1,000: %q, kept %v", tt.again, why, len(r.all) > before)
+		}
+	}
+	if r.again != 2 {
+		t.Errorf("%d rounds were measured again", r.again)
+	}
+	r = &rounds{fitted: &fitted{scenario: s}, smoke: true}
+	if why := r.keep(round(100), 2); why != "" {
+		t.Errorf("in a smoke run: %s", why)
+	}
+}
