@@ -277,6 +277,46 @@ func TestOverwrittenValueIsWrittenAgain(t *testing.T) {
 	}
 }
 
+// forgetting is a systemd that writes a file anew when another one is written.
+type forgetting struct {
+	change.Actuator
+	addr string
+}
+
+func (f *forgetting) Write(ctx context.Context, addr, value string) error {
+	err := f.Actuator.Write(ctx, addr, value)
+	if addr != f.addr {
+		err = errors.Join(err, f.Actuator.Write(ctx, f.addr, "max"))
+	}
+	return err
+}
+
+// What systemd has overwritten by the time that all steps are done is written again.
+func TestValueOverwrittenLaterIsWrittenAgain(t *testing.T) {
+	for _, units := range []bool{true, false} {
+		m := newManager(t)
+		r := m.runner(t)
+		if !units {
+			r.Units = nil
+		}
+		file, other := at("/db.service").File("pids.max"), at("/db.service").File("memory.high")
+		r.Actuators[cgroup.KindFile] = &forgetting{r.Actuators[cgroup.KindFile], file.Target().Addr}
+		old, err := m.Read(other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = r.Run(soon(t), plan.Plan{Steps: []plan.Step{
+			{Change: change.Of(file.Target(), "321", "77"), Group: "a"},
+			{Change: change.Of(other.Target(), old, "1048576"), Group: "a"}}}, Options{Verb: "apply"})
+		if (err == nil) != units || err != nil && !errors.Is(err, change.ErrDiffers) {
+			t.Errorf("units %t: %v", units, err)
+		}
+		if got, err := m.Read(file); units && (err != nil || got != "77") {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+}
+
 func TestUnitsKilledAtEveryStep(t *testing.T) {
 	for name, test := range map[string]struct{ before, killed func(*manager) plan.Plan }{
 		"apply":   {nil, (*manager).govern},
