@@ -2,6 +2,7 @@ package apply
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -87,7 +88,7 @@ func (n *run) verify() error {
 		if w, ok := n.wanted(c.Target); ok {
 			want = w.Value
 		}
-		err := n.overwritten(c, n.check(c, want), func() error {
+		err := n.overwritten(n.ctx, c, n.check(c, want), func() error {
 			a, err := n.Actuators.Of(c.Target)
 			if err == nil {
 				err = change.Set(n.ctx, a, c.Target, want)
@@ -262,7 +263,7 @@ func (n *run) set(c journal.Change) error {
 	if err == nil {
 		err = write()
 	}
-	err = n.overwritten(c, err, write)
+	err = n.overwritten(n.ctx, c, err, write)
 	if exited(err) {
 		n.skip(n.actions[n.tried-1].step.PID(), c.Name, gone)
 		return nil
@@ -270,14 +271,14 @@ func (n *run) set(c journal.Change) error {
 	return err
 }
 
-// overwritten has a file written again that does not hold what was written. A moment after systemd has answered, and when
-// it reads units anew, it writes all files of a controller, also those that it has no setting for on a slice:
+// overwritten has a file written again that does not hold what was written. A moment after systemd has answered, and
+// when it reads units anew, it writes all files of a controller, also those that it has no setting for on a slice:
 // memory.oom.group becomes 0 behind memory.max (cgroup_context_apply of core/cgroup.c).
-func (n *run) overwritten(c journal.Change, err error, write func() error) error {
-	if n.Units == nil || c.Kind != cgroup.KindFile || c.Unit != "" || !errors.Is(err, change.ErrDiffers) {
+func (r *Runner) overwritten(ctx context.Context, c journal.Change, err error, write func() error) error {
+	if r.Units == nil || c.Kind != cgroup.KindFile || c.Unit != "" || !errors.Is(err, change.ErrDiffers) {
 		return err
 	}
-	return settled(n.ctx, overwriteTime, write)
+	return settled(ctx, overwriteTime, write)
 }
 
 // unset has the actuator of a value give the original back.

@@ -10,6 +10,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/knob"
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/unitfiles"
 	"bulkhead/internal/systemd/unitname"
@@ -119,7 +120,29 @@ func (n *run) writeUnit(c journal.Change) error {
 	if err != nil {
 		return err
 	}
-	return settled(n.ctx, settleTime, func() error { return n.check(c, c.New) })
+	return settled(n.ctx, settleTime, func() error {
+		err := n.check(c, c.New)
+		if errors.Is(err, change.ErrDiffers) && lifts(c, c.New) {
+			err = n.clear(n.ctx, c, c.New)
+		}
+		return err
+	})
+}
+
+// lifts says whether a value takes the limit of one device away.
+func lifts(c journal.Change, value string) bool {
+	row := knob.RowOf(file(c))
+	return row != nil && row.PerDevice && value == row.Default
+}
+
+// clear takes the line of a device out of the kernel's file. systemd leaves it where IODeviceWeight= names the device
+// no more (cgroup_context_apply of core/cgroup.c writes what a unit has, and there it has nothing).
+func (r *Runner) clear(ctx context.Context, c journal.Change, value string) error {
+	a, err := r.Actuators.Of(c.Target)
+	if err == nil {
+		err = change.Set(ctx, a, c.Target, value)
+	}
+	return err
 }
 
 // loader is who has to read what a change writes; nil for values that count at once.
@@ -181,6 +204,11 @@ func (u *undoing) unsetProperties(c journal.Change) error {
 	}
 	u.undone++
 	err = u.units().Set(u.ctx, c.Unit, set)
+	if err == nil && lifts(c, c.Old) {
+		if err = u.clear(u.ctx, c, c.Old); errors.Is(err, change.ErrGone) || errors.Is(err, cgroup.ErrNoKnob) {
+			err = nil
+		}
+	}
 	// A unit that was masked, or whose file is refused, took no property in the first place. What it had before is
 	// recorded.
 	if errors.Is(err, systemd.ErrNoUnit) || errors.Is(err, systemd.ErrMasked) || errors.Is(err, systemd.ErrBadSetting) {

@@ -12,6 +12,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
+	"bulkhead/internal/knob"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/unitfiles"
@@ -273,6 +274,50 @@ func TestOverwrittenValueIsWrittenAgain(t *testing.T) {
 		}
 		if got, err := m.Read(file); err != nil || got != tt.want {
 			t.Errorf("%+v: %q, %v", tt, got, err)
+		}
+	}
+}
+
+// leaving is a systemd that writes the line of a disk, and leaves it when the property names the disk no more.
+type leaving struct{ managed }
+
+func (u leaving) Set(_ context.Context, unit string, set []systemd.Assignment) error {
+	if set[0].Text == "" {
+		return nil
+	}
+	return u.m.Write(cgroup.File{Dir: u.m.dirOf(unit), Name: "io.max", Key: "8:0"}, "riops=700")
+}
+
+// The line of a disk goes although systemd leaves it: when it is lifted, and when its making is undone.
+func TestLineThatSystemdLeaves(t *testing.T) {
+	m := newManager(t)
+	m.must(t, m.Enable(cgroup.Dir{Hierarchy: unified, Path: "/"}, []string{"blkio"}))
+	file := cgroup.File{Dir: at("/db.service"), Name: "io.max", Key: "8:0"}
+	none := knob.RowOf(file).Default
+	limited := strings.Replace(none, "riops=max", "riops=700", 1)
+	const to, away = "/dev/block/8:0 700", ""
+	step := func(from, to, do, undo string) plan.Step {
+		assigned := func(text string) string {
+			return systemd.Assigned([]systemd.Assignment{{Name: "IOReadIOPSMax", Text: text}})
+		}
+		s := plan.Step{Change: change.Of(file.Target(), from, to), Group: "a", Unit: "db.service"}
+		s.Do, s.Undo = assigned(do), assigned(undo)
+		return s
+	}
+	r := m.runner(t)
+	r.Units = leaving{managed{m}}
+	bad := plan.Step{Change: change.Of(at("/db.service").File("pids.max").Target(), "321", "many"), Group: "a"}
+	for i, steps := range [][]plan.Step{
+		{step(none, limited, to, away), bad},
+		{step(none, limited, to, away)},
+		{step(limited, none, away, to)},
+	} {
+		if _, err := r.Run(soon(t), plan.Plan{Steps: steps}, Options{Verb: "apply"}); (err == nil) != (i > 0) {
+			t.Errorf("run %d: %v", i, err)
+		}
+		text, err := m.Read(cgroup.File{Dir: file.Dir, Name: file.Name})
+		if has := strings.Contains(text, "8:0"); err != nil || has != (i == 1) {
+			t.Errorf("after run %d the file holds %q, %v", i, text, err)
 		}
 	}
 }
