@@ -8,8 +8,10 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -287,6 +289,57 @@ func settles(t *testing.T, lost string) {
 	if v := <-ended; v.why != "" {
 		t.Errorf("taken back, too: %+v", v)
 	}
+}
+
+// A maker that runs, but gives no sign of life, is waited for longer than one that does not run.
+func TestSlowMakerIsWaitedFor(t *testing.T) {
+	for name, test := range map[string]struct {
+		runs func() bool
+		want time.Duration
+	}{
+		"stuck":   {func() bool { return false }, silence + signEvery},
+		"slow":    {func() bool { return true }, slowness},
+		"recover": {nil, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			begin := time.Now()
+			w := &watch{out: io.Discard, heard: make(chan string), runs: test.runs}
+			if test.runs == nil {
+				w.runs = func() bool { return true }
+				go func() {
+					time.Sleep(slowness - time.Second)
+					w.heard <- lineSettle
+				}()
+			}
+			why, alive := w.wait(context.Background())
+			took := time.Since(begin)
+			if (why != "") != (test.want > 0) || !alive || test.want > 0 && took.Round(signEvery) != test.want {
+				t.Errorf("%s: after %s %q, %t; want it after %s", name, took, why, alive, test.want)
+			}
+		})
+	}
+}
+
+// A process that computes runs, one that is stopped does not.
+func TestRuns(t *testing.T) {
+	cmd := exec.Command("sh", "-c", "while :; do :; done")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	is := func(want bool) {
+		t.Helper()
+		for end := time.Now().Add(10 * time.Second); runs(cmd.Process.Pid) != want; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("runs is not %t", want)
+			}
+		}
+	}
+	is(true)
+	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	is(false)
 }
 
 func TestPeerOutOfReachBefore(t *testing.T) {
