@@ -103,10 +103,7 @@ func has(d *tc.Device, c Change) bool {
 			return r.Handle == c.Record.Handle && r.Parent == c.Record.Parent && r.Kind == c.Record.Kind
 		})
 	case ClassOf:
-		// One that moves keeps its handle: below another parent it is not this one.
-		return slices.ContainsFunc(d.Classes, func(r tc.Record) bool {
-			return r.Handle == c.Record.Handle && r.ParentHandle() == c.Record.ParentHandle()
-		})
+		return slices.ContainsFunc(d.Classes, func(r tc.Record) bool { return r.Handle == c.Record.Handle })
 	case FilterOf:
 		return slices.ContainsFunc(d.Filters, func(r tc.Record) bool {
 			// One of ours has its preference to itself; others may have several of one, told apart by their handles.
