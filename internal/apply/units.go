@@ -122,11 +122,16 @@ func (n *run) writeUnit(c journal.Change) error {
 	}
 	return settled(n.ctx, settleTime, func() error {
 		err := n.check(c, c.New)
-		if errors.Is(err, change.ErrDiffers) && lifts(c, c.New) {
-			err = n.clear(n.ctx, c, c.New)
+		if errors.Is(err, change.ErrDiffers) && (lifts(c, c.New) || counts(set)) {
+			err = n.put(n.ctx, c, c.New)
 		}
 		return err
 	})
+}
+
+// counts says whether properties have systemd make the directory of a unit alone: then the file in it is written here.
+func counts(set []systemd.Assignment) bool {
+	return len(set) == 1 && slices.Contains(systemd.AccountingSettings(), set[0].Name)
 }
 
 // lifts says whether a value takes the limit of one device away.
@@ -135,9 +140,9 @@ func lifts(c journal.Change, value string) bool {
 	return row != nil && row.PerDevice && value == row.Default
 }
 
-// clear takes the line of a device out of the kernel's file. systemd leaves it where IODeviceWeight= names the device
+// put writes the file of a unit past systemd. That leaves the line of a device where IODeviceWeight= names the device
 // no more (cgroup_context_apply of core/cgroup.c writes what a unit has, and there it has nothing).
-func (r *Runner) clear(ctx context.Context, c journal.Change, value string) error {
+func (r *Runner) put(ctx context.Context, c journal.Change, value string) error {
 	a, err := r.Actuators.Of(c.Target)
 	if err == nil {
 		err = change.Set(ctx, a, c.Target, value)
@@ -205,7 +210,7 @@ func (u *undoing) unsetProperties(c journal.Change) error {
 	u.undone++
 	err = u.units().Set(u.ctx, c.Unit, set)
 	if err == nil && lifts(c, c.Old) {
-		if err = u.clear(u.ctx, c, c.Old); errors.Is(err, change.ErrGone) || errors.Is(err, cgroup.ErrNoKnob) {
+		if err = u.put(u.ctx, c, c.Old); errors.Is(err, change.ErrGone) || errors.Is(err, cgroup.ErrNoKnob) {
 			err = nil
 		}
 	}

@@ -322,6 +322,40 @@ func TestLineThatSystemdLeaves(t *testing.T) {
 	}
 }
 
+// counting is a systemd that makes the directory of a service for what it is told to count, and writes no file.
+type counting struct{ managed }
+
+func (u counting) Set(_ context.Context, unit string, set []systemd.Assignment) error {
+	if set[0].Text == "no" {
+		return u.m.Remove(u.m.dirOf(unit))
+	}
+	return u.m.Make(u.m.dirOf(unit))
+}
+
+// Where systemd has to make the directory first, the file is written after that, and nothing is left when it is undone.
+func TestDirectoryThatSystemdMakesFirst(t *testing.T) {
+	for name, more := range map[string][]plan.Step{
+		"done":   nil,
+		"undone": {{Change: change.Of(at("/db.service").File("pids.max").Target(), "321", "many"), Group: "a"}},
+	} {
+		m := newManager(t)
+		r := m.runner(t)
+		r.Units = counting{managed{m}}
+		file := at("/io.service").File("pids.max")
+		step := plan.Step{Change: change.Of(file.Target(), "max", "77"), Group: "a", Unit: "io.service"}
+		step.Do = systemd.Assigned([]systemd.Assignment{{Name: "IOAccounting", Text: "yes"}})
+		step.Undo = systemd.Assigned([]systemd.Assignment{{Name: "IOAccounting", Text: "no"}})
+		_, err := r.Run(soon(t), plan.Plan{Steps: append([]plan.Step{step}, more...)}, Options{Verb: "apply"})
+		if (err == nil) != (name == "done") {
+			t.Errorf("%s: %v", name, err)
+		}
+		got, _ := m.Read(file)
+		if there, err := m.Exists(file.Dir); err != nil || there != (name == "done") || there && got != "77" {
+			t.Errorf("%s: there %t, %q, %v", name, there, got, err)
+		}
+	}
+}
+
 // forgetting is a systemd that writes a file anew when another one is written.
 type forgetting struct {
 	change.Actuator

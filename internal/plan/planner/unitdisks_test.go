@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
@@ -16,6 +17,8 @@ import (
 func TestDisksThatAreAskedNoMore(t *testing.T) {
 	const limited = "rbps=max wbps=max riops=700 wiops=max"
 	f := systemdHosts["unified"]()
+	f.Devices = append(f.Devices, blockdev.Device{Number: "253:0", Name: "dm-0", Kind: blockdev.Volume, Disk: "253:0",
+		Slaves: []string{"8:0"}})
 	in := input(f, group("a", settings("group", "memory.max", policy.Bytes(1<<30), "io.read.iops@8:0",
 		policy.IOPS(700))))
 	member(&in, inUnit(10, "mysqld", "/system.slice/mariadb.service", f), "a")
@@ -23,7 +26,8 @@ func TestDisksThatAreAskedNoMore(t *testing.T) {
 	inPlaceUnderSystemd(&in)
 	db := cgroup.Dir{Hierarchy: "unified", Path: "/system.slice/mariadb.service"}
 	in.Observed.Dirs[db]["io.max"] = "8:0 " + limited + "\n8:16 " + limited + "\n"
-	in.Systemd.Kept = map[string]layout.Kept{"mariadb.service": {Group: "a", Dir: db.Path}}
+	in.Systemd.Kept = map[string]layout.Kept{"mariadb.service": {Group: "a", Dir: db.Path,
+		Ours: []string{"IOReadIOPSMax"}}}
 	in.Systemd.Set = map[string][]string{"mariadb.service": {"IOReadIOPSMax"}}
 	const lifted = "write unified:/system.slice/mariadb.service/io.max 8:16 rbps=max wbps=max riops=max wiops=max"
 	steps := func(want ...string) (writes []plan.Step) {
@@ -47,7 +51,15 @@ func TestDisksThatAreAskedNoMore(t *testing.T) {
 			t.Errorf("by %s: %s", s.Unit, s.Do)
 		}
 	}
-	first := strings.Replace(lifted, "8:16", "8:0", 1)
+	first, volume := strings.Replace(lifted, "8:16", "8:0", 1), strings.Replace(lifted, "8:16", "253:0", 1)
+	was := in.Observed.Dirs[db]["io.max"]
+	in.Observed.Dirs[db]["io.max"] += "253:0 " + limited + "\n"
+	steps(lifted, volume) // by file, as systemd would take the disk below
+	in.Observed.Dirs[db]["io.max"] = was
+	asked := in.Classified.Groups[0].Settings
+	in.Classified.Groups[0].Settings = append(slices.Clone(asked), policy.Setting{Key: policy.KeyIOReadIOPS, On: "/gone",
+		Lost: "there is no such path", Value: policy.IOPS(700)})
+	steps() // one of them may be what is asked for
 	in.Classified.Groups[0].Settings = settings("group", "memory.max", policy.Bytes(1<<30))
 	for _, s := range steps(first, lifted, "revert mariadb.service") {
 		if s.Unit != "" || !s.Optional || s.Undo != limited {
@@ -59,4 +71,38 @@ func TestDisksThatAreAskedNoMore(t *testing.T) {
 
 	in.Release = []string{""}
 	steps(first, lifted, "revert mariadb.service")
+	old := layout.Kept{Group: "a", Dir: "/system.slice/old-mariadb.service", Ours: []string{"IOReadIOPSMax"}}
+	in.Observed.Dirs[cgroup.Dir{Hierarchy: "unified", Path: old.Dir}] = map[string]string{"io.max": "8:0 " + limited}
+	in.Systemd.Kept["old-mariadb.service"] = old
+	steps(first, lifted, strings.Replace(first, "mariadb", "old-mariadb", 1), "revert mariadb.service",
+		"revert old-mariadb.service") // systemd reads the files of both at once
+	in.Systemd.Kept = map[string]layout.Kept{"mariadb.service": {Group: "a", Dir: db.Path, Ours: []string{"MemoryMax"}}}
+	steps("revert mariadb.service")
+}
+
+// On v1 a service has no directory for its IO as long as nothing asks systemd for one, and limits on operations are
+// written by file.
+func TestServiceWithoutADirectoryForItsIO(t *testing.T) {
+	for there, want := range map[bool]string{
+		false: `everykey.service [{"name":"IOAccounting","text":"yes"}] [{"name":"IOAccounting","text":"no"}]`,
+		true:  "  0",
+	} {
+		f := systemdHosts["hybrid"]()
+		in := input(f, group("a", settings("group", "io.read.iops@8:0", policy.IOPS(700))))
+		member(&in, inUnit(10, "mysqld", "/system.slice/everykey.service", f), "a")
+		answers(&in, 252)
+		if there {
+			in.Observed.Dirs[cgroup.Dir{Hierarchy: "blkio", Path: "/system.slice/everykey.service"}] =
+				map[string]string{"blkio.throttle.read_iops_device": ""}
+		}
+		var got []string
+		for _, s := range Make(in).Steps {
+			if f, is := cgroup.FileOf(s.Target); is && f.Dir.Path == "/system.slice/everykey.service" {
+				got = append(got, strings.Join([]string{s.Unit, s.Do, s.Undo}, " "))
+			}
+		}
+		if len(got) != 1 || got[0] != want {
+			t.Errorf("the directory is there: %t; by %q, want %q", there, got, want)
+		}
+	}
 }

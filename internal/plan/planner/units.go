@@ -85,9 +85,9 @@ func (u *units) dropSettings() {
 					}
 				}
 			}
-			u.dropDisks(dir, func(setting string) bool {
-				return asked[setting] && slices.Contains(u.In.Systemd.Set[unit], setting)
-			})
+			for _, c := range u.disks(dir, func(s string) bool { return asked[s] }) { // it is asked for on others
+				u.addWrite(u.writeStep(dir, c.Row, c.On, c.From, c.To))
+			}
 		}
 		// What systemd counts for the group stays as long as the group has the unit.
 		extra := slices.DeleteFunc(slices.Clone(u.In.Systemd.Set[unit]),
@@ -199,8 +199,7 @@ func (u *units) revertUnits(which func(unit string, k layout.Kept) bool, reason 
 // disks are the lines of single disks that a unit's directory holds by some of its settings, and nobody asks for.
 func (u *units) disks(dir cgroup.Dir, by func(setting string) bool) (lines []knob.Change) {
 	for _, row := range u.Desired.Rows[dir.Hierarchy] {
-		if !row.PerDevice || !slices.ContainsFunc(row.PropertySettings(), by) || !u.ByProperty(dir, row) ||
-			u.Leaves(dir, row) {
+		if !row.PerDevice || !slices.ContainsFunc(row.PropertySettings(), by) || u.Leaves(dir, row) {
 			continue
 		}
 		for _, on := range u.Present(dir, row) {
@@ -214,13 +213,6 @@ func (u *units) disks(dir cgroup.Dir, by func(setting string) bool) (lines []kno
 	return lines
 }
 
-// dropDisks has a setting that is asked for on other disks name those no more that nobody asks for.
-func (u *units) dropDisks(dir cgroup.Dir, by func(setting string) bool) {
-	for _, c := range u.disks(dir, by) {
-		u.addWrite(u.writeStep(dir, c.Row, c.On, c.From, c.To))
-	}
-}
-
 // clearDisks takes the lines of disks out of the kernel's files before systemd forgets the settings: it leaves them
 // there. What the unit's own files ask for comes back with the reload that follows, so none is compared at the end.
 func (u *units) clearDisks(k layout.Kept, settings []string, reason string) {
@@ -230,8 +222,7 @@ func (u *units) clearDisks(k layout.Kept, settings []string, reason string) {
 	}
 	for _, h := range u.In.Facts.Hierarchies {
 		dir := cgroup.Dir{Hierarchy: h.ID, Path: k.Dir}
-		by := func(s string) bool { return len(settings) == 0 || slices.Contains(settings, s) }
-		for _, c := range u.disks(dir, by) {
+		for _, c := range u.disks(dir, func(s string) bool { return slices.Contains(settings, s) }) {
 			step := u.writeStep(dir, c.Row, c.On, c.From, c.To)
 			step.Unit, step.Do, step.Undo, step.Group = "", "", c.From, k.Group
 			step.Reason, step.Optional = reason, true
