@@ -76,7 +76,8 @@ func TestDisksThatAreAskedNoMore(t *testing.T) {
 	in.Systemd.Kept["old-mariadb.service"] = old
 	steps(first, lifted, strings.Replace(first, "mariadb", "old-mariadb", 1), "revert mariadb.service",
 		"revert old-mariadb.service") // systemd reads the files of both at once
-	in.Systemd.Kept = map[string]layout.Kept{"mariadb.service": {Group: "a", Dir: db.Path, Ours: []string{"MemoryMax"}}}
+	in.Systemd.Kept = map[string]layout.Kept{"mariadb.service": {Group: "a", Dir: db.Path,
+		Ours: []string{"MemoryMax"}}}
 	steps("revert mariadb.service")
 }
 

@@ -294,7 +294,7 @@ func (w *writer) writeStep(dir cgroup.Dir, row *knob.Row, on, from, to string) p
 	}
 	if unit, set := w.properties(dir, row, step.File().Key, to); len(set) > 0 {
 		step.Unit, step.Do, step.Undo = unit, systemd.Assigned(set), systemd.Assigned(unset(w, dir, row))
-	} else if counts := w.countsBy(dir, row); counts != "" {
+	} else if counts := countsBy(w, dir, row); counts != "" {
 		step.Unit = w.Desired.Layout.Unit(dir)
 		step.Do = systemd.Assigned([]systemd.Assignment{{Name: counts, Text: "yes"}})
 		step.Undo = systemd.Assigned([]systemd.Assignment{{Name: counts, Text: "no"}})
@@ -358,12 +358,13 @@ func (w *writer) properties(dir cgroup.Dir, row *knob.Row, key, to string) (unit
 
 // countsBy is the switch of a unit that has systemd make its directory on v1, "" where that is there: a service that no
 // setting of the controller is known of has none, and what is written by file needs one.
-func (w *writer) countsBy(dir cgroup.Dir, row *knob.Row) string {
+func countsBy(w *writer, dir cgroup.Dir, row *knob.Row) string {
 	_, there := w.Observed.Dirs[dir]
 	if there || row.Version != 1 || w.Desired.Layout.Governed[dir].Unit == "" {
 		return ""
 	}
-	return map[string]string{"blkio": "IOAccounting", "cpu": "CPUAccounting", "memory": "MemoryAccounting"}[row.Controller]
+	switches := map[string]string{"blkio": "IOAccounting", "cpu": "CPUAccounting", "memory": "MemoryAccounting"}
+	return switches[row.Controller]
 }
 
 // unset are the properties that give a directory back what it has now; none for a new one, which goes with its unit.
