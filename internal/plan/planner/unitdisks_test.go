@@ -72,7 +72,8 @@ func TestDisksThatAreAskedNoMore(t *testing.T) {
 	in.Release = []string{""}
 	steps(first, lifted, "revert mariadb.service")
 	old := layout.Kept{Group: "a", Dir: "/system.slice/old-mariadb.service", Ours: []string{"IOReadIOPSMax"}}
-	in.Observed.Dirs[cgroup.Dir{Hierarchy: "unified", Path: old.Dir}] = map[string]string{"io.max": "8:0 " + limited}
+	in.Observed.Dirs[cgroup.Dir{Hierarchy: "unified", Path: old.Dir}] =
+		map[string]string{"io.max": "8:0 " + limited}
 	in.Systemd.Kept["old-mariadb.service"] = old
 	steps(first, lifted, strings.Replace(first, "mariadb", "old-mariadb", 1), "revert mariadb.service",
 		"revert old-mariadb.service") // systemd reads the files of both at once
