@@ -341,16 +341,20 @@ func TestDirectoryThatSystemdMakesFirst(t *testing.T) {
 		m := newManager(t)
 		r := m.runner(t)
 		r.Units = counting{managed{m}}
-		file := at("/io.service").File("pids.max")
-		step := plan.Step{Change: change.Of(file.Target(), "max", "77"), Group: "a", Unit: "io.service"}
+		m.must(t, m.Enable(cgroup.Dir{Hierarchy: unified, Path: "/"}, []string{"blkio"}))
+		file := cgroup.File{Dir: at("/io.service"), Name: "io.max", Key: "8:0"}
+		none := knob.RowOf(file).Default
+		limited := strings.Replace(none, "riops=max", "riops=700", 1)
+		step := plan.Step{Change: change.Of(file.Target(), none, limited), Group: "a", Unit: "io.service"}
 		step.Do = systemd.Assigned([]systemd.Assignment{{Name: "IOAccounting", Text: "yes"}})
 		step.Undo = systemd.Assigned([]systemd.Assignment{{Name: "IOAccounting", Text: "no"}})
 		_, err := r.Run(soon(t), plan.Plan{Steps: append([]plan.Step{step}, more...)}, Options{Verb: "apply"})
-		if (err == nil) != (name == "done") {
+		var failed *StepError
+		if errors.As(err, &failed) != (name == "undone") || failed != nil && len(failed.Left) > 0 {
 			t.Errorf("%s: %v", name, err)
 		}
 		got, _ := m.Read(file)
-		if there, err := m.Exists(file.Dir); err != nil || there != (name == "done") || there && got != "77" {
+		if there, err := m.Exists(file.Dir); err != nil || there != (name == "done") || there && got != limited {
 			t.Errorf("%s: there %t, %q, %v", name, there, got, err)
 		}
 	}
@@ -370,28 +374,32 @@ func (f *forgetting) Write(ctx context.Context, addr, value string) error {
 	return err
 }
 
-// What systemd has overwritten by the time that all steps are done is written again.
+// What systemd has overwritten by the time that all steps are done is written again, but for what it was told itself.
 func TestValueOverwrittenLaterIsWrittenAgain(t *testing.T) {
-	for _, units := range []bool{true, false} {
+	for name, again := range map[string]bool{"file": true, "property": false, "no systemd": false} {
 		m := newManager(t)
 		r := m.runner(t)
-		if !units {
+		file, other := at("/db.service").File("pids.max"), at("/db.service").File("memory.high")
+		step := plan.Step{Change: change.Of(file.Target(), "321", "77"), Group: "a"}
+		switch name {
+		case "property":
+			step.Unit, step.Do = "db.service", systemd.Assigned([]systemd.Assignment{{Name: "TasksMax", Text: "77"}})
+			step.Undo = systemd.Assigned([]systemd.Assignment{{Name: "TasksMax", Text: "321"}})
+		case "no systemd":
 			r.Units = nil
 		}
-		file, other := at("/db.service").File("pids.max"), at("/db.service").File("memory.high")
 		r.Actuators[cgroup.KindFile] = &forgetting{r.Actuators[cgroup.KindFile], file.Target().Addr}
 		old, err := m.Read(other)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = r.Run(soon(t), plan.Plan{Steps: []plan.Step{
-			{Change: change.Of(file.Target(), "321", "77"), Group: "a"},
+		_, err = r.Run(soon(t), plan.Plan{Steps: []plan.Step{step,
 			{Change: change.Of(other.Target(), old, "1048576"), Group: "a"}}}, Options{Verb: "apply"})
-		if (err == nil) != units || err != nil && !errors.Is(err, change.ErrDiffers) {
-			t.Errorf("units %t: %v", units, err)
+		if (err == nil) != again || err != nil && !errors.Is(err, change.ErrDiffers) {
+			t.Errorf("%s: %v", name, err)
 		}
-		if got, err := m.Read(file); units && (err != nil || got != "77") {
-			t.Errorf("%q, %v", got, err)
+		if got, err := m.Read(file); again && (err != nil || got != "77") {
+			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}
 }

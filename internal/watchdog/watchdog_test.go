@@ -293,22 +293,24 @@ func settles(t *testing.T, lost string) {
 
 // A maker that runs, but gives no sign of life, is waited for longer than one that does not run.
 func TestSlowMakerIsWaitedFor(t *testing.T) {
+	runs, stuck := func() bool { return true }, func() bool { return false }
 	for name, test := range map[string]struct {
 		runs func() bool
+		sign string // after nearly as long as one is waited for
 		want time.Duration
 	}{
-		"stuck":   {func() bool { return false }, silence + signEvery},
-		"slow":    {func() bool { return true }, slowness},
-		"recover": {nil, 0},
+		"stuck":         {stuck, "", silence + signEvery},
+		"slow":          {runs, "", slowness},
+		"slow, and not": {runs, lineSettle, 0},
+		"slow twice":    {runs, "a sign of life", slowness - time.Second + slowness},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			begin := time.Now()
 			w := &watch{out: io.Discard, heard: make(chan string), runs: test.runs}
-			if test.runs == nil {
-				w.runs = func() bool { return true }
+			if test.sign != "" {
 				go func() {
 					time.Sleep(slowness - time.Second)
-					w.heard <- lineSettle
+					w.heard <- test.sign
 				}()
 			}
 			why, alive := w.wait(context.Background())

@@ -57,8 +57,8 @@ func TestDisksThatAreAskedNoMore(t *testing.T) {
 	steps(lifted, volume) // by file, as systemd would take the disk below
 	in.Observed.Dirs[db]["io.max"] = was
 	asked := in.Classified.Groups[0].Settings
-	in.Classified.Groups[0].Settings = append(slices.Clone(asked), policy.Setting{Key: policy.KeyIOReadIOPS, On: "/gone",
-		Lost: "there is no such path", Value: policy.IOPS(700)})
+	in.Classified.Groups[0].Settings = append(slices.Clone(asked), policy.Setting{Key: policy.KeyIOReadIOPS,
+		On: "/gone", Lost: "there is no such path", Value: policy.IOPS(700)})
 	steps() // one of them may be what is asked for
 	in.Classified.Groups[0].Settings = settings("group", "memory.max", policy.Bytes(1<<30))
 	for _, s := range steps(first, lifted, "revert mariadb.service") {
