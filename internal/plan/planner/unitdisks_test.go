@@ -82,29 +82,37 @@ func TestDisksThatAreAskedNoMore(t *testing.T) {
 	steps("revert mariadb.service")
 }
 
-// On v1 a service has no directory for its IO as long as nothing asks systemd for one, and limits on operations are
-// written by file.
-func TestServiceWithoutADirectoryForItsIO(t *testing.T) {
-	for there, want := range map[bool]string{
-		false: `everykey.service [{"name":"IOAccounting","text":"yes"}] [{"name":"IOAccounting","text":"no"}]`,
-		true:  "  0",
+// On v1 limits on operations are written by file. A service has no directory for its IO as long as nothing asks systemd
+// for one, and what nobody asks for any more is lifted.
+func TestOperationsOfAServiceOnV1(t *testing.T) {
+	const file = "blkio.throttle.read_iops_device"
+	db := cgroup.Dir{Hierarchy: "blkio", Path: "/system.slice/everykey.service"}
+	for name, test := range map[string]struct {
+		files map[string]string // nil: no directory
+		asked policy.Settings
+		want  string
+	}{
+		"no directory": {nil, settings("group", "io.read.iops@8:0", policy.IOPS(700)),
+			`700 everykey.service [{"name":"IOAccounting","text":"yes"}] [{"name":"IOAccounting","text":"no"}]`},
+		"none yet":      {map[string]string{file: ""}, settings("group", "io.read.iops@8:0", policy.IOPS(700)), "700   0"},
+		"asked no more": {map[string]string{file: "8:0 700"}, settings("group", "tasks", policy.Count(9)), "0   700"},
 	} {
 		f := systemdHosts["hybrid"]()
-		in := input(f, group("a", settings("group", "io.read.iops@8:0", policy.IOPS(700))))
+		in := input(f, group("a", test.asked))
 		member(&in, inUnit(10, "mysqld", "/system.slice/everykey.service", f), "a")
 		answers(&in, 252)
-		if there {
-			in.Observed.Dirs[cgroup.Dir{Hierarchy: "blkio", Path: "/system.slice/everykey.service"}] =
-				map[string]string{"blkio.throttle.read_iops_device": ""}
+		in.Systemd.Kept = map[string]layout.Kept{"everykey.service": {Group: "a", Dir: db.Path}}
+		if test.files != nil {
+			in.Observed.Dirs[db] = test.files
 		}
 		var got []string
 		for _, s := range Make(in).Steps {
-			if f, is := cgroup.FileOf(s.Target); is && f.Dir.Path == "/system.slice/everykey.service" {
-				got = append(got, strings.Join([]string{s.Unit, s.Do, s.Undo}, " "))
+			if f, is := cgroup.FileOf(s.Target); is && f.Dir == db {
+				got = append(got, strings.Join([]string{s.New, s.Unit, s.Do, s.Undo}, " "))
 			}
 		}
-		if len(got) != 1 || got[0] != want {
-			t.Errorf("the directory is there: %t; by %q, want %q", there, got, want)
+		if len(got) != 1 || got[0] != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
 }

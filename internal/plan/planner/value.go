@@ -120,8 +120,8 @@ func (w *writer) changes(dir cgroup.Dir) []knob.Change {
 	return changes
 }
 
-// liftByFile lifts what bulkhead has written by file into the directory of a unit for devices that systemd would take
-// others for, once nobody asks for it.
+// liftByFile lifts what bulkhead has written by file into the directory of a unit, once nobody asks for it: for devices
+// that systemd would take others for, and what it knows no property for.
 func (w *writer) liftByFile(dir cgroup.Dir) []knob.Change {
 	if _, ours := w.In.Systemd.KeptOf(w.Desired.Layout.Unit(dir)); !ours {
 		return nil
@@ -130,8 +130,8 @@ func (w *writer) liftByFile(dir cgroup.Dir) []knob.Change {
 	for _, row := range w.Desired.Rows[dir.Hierarchy] {
 		for _, on := range row.Devices(w.Observed.Dirs[dir][row.File]) {
 			v := desired.ValueAt(row, on)
-			if now := w.Now(dir, v); w.Desired.MovesDown(on) && !w.Asked(dir, v) && !w.Leaves(dir, row) &&
-				!row.Same(row.Default, now) {
+			if now := w.Now(dir, v); (w.Desired.MovesDown(on) || !w.ByProperty(dir, row)) && !w.Asked(dir, v) &&
+				!w.Leaves(dir, row) && !row.Same(row.Default, now) {
 				changes = append(changes, knob.Change{Row: row, On: on, From: now, To: row.Default})
 			}
 		}
