@@ -94,7 +94,8 @@ func TestOperationsOfAServiceOnV1(t *testing.T) {
 	}{
 		"no directory": {nil, settings("group", "io.read.iops@8:0", policy.IOPS(700)),
 			`700 everykey.service [{"name":"IOAccounting","text":"yes"}] [{"name":"IOAccounting","text":"no"}]`},
-		"none yet":      {map[string]string{file: ""}, settings("group", "io.read.iops@8:0", policy.IOPS(700)), "700   0"},
+		"none yet": {map[string]string{file: ""}, settings("group", "io.read.iops@8:0", policy.IOPS(700)),
+			"700   0"},
 		"asked no more": {map[string]string{file: "8:0 700"}, settings("group", "tasks", policy.Count(9)), "0   700"},
 	} {
 		f := systemdHosts["hybrid"]()
