@@ -320,6 +320,9 @@ func runs(pid int) bool {
 	return err == nil && slices.ContainsFunc(tasks, func(t procfs.Task) bool { return t.State == 'R' })
 }
 
+// isSlow says whether the maker, last heard of at a time, is only slow.
+func (w *watch) isSlow(last time.Time) bool { return time.Since(last) < slowness && w.runs() }
+
 func (w *watch) say(line string) { _, _ = io.WriteString(w.out, line+"\n") } // who is not there does not hear it
 
 // hear passes on the maker's lines; the channel closes with it.
@@ -381,7 +384,7 @@ func (w *watch) wait(ctx context.Context) (why string, alive bool) {
 		case <-deadline:
 			bark("the change was not confirmed in time")
 		case <-quiet.C:
-			if !late || time.Since(last) < slowness && w.runs() {
+			if !late || w.isSlow(last) {
 				late = true
 				quiet.Reset(signEvery)
 				continue
