@@ -2,6 +2,7 @@ package apply
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -87,7 +88,14 @@ func (n *run) verify() error {
 		if w, ok := n.wanted(c.Target); ok {
 			want = w.Value
 		}
-		if err := n.check(c, want); err != nil {
+		err := n.overwritten(n.ctx, c, n.check(c, want), func() error {
+			a, err := n.Actuators.Of(c.Target)
+			if err == nil {
+				err = change.Set(n.ctx, a, c.Target, want)
+			}
+			return err
+		})
+		if err != nil {
 			return n.failed(i, fmt.Errorf("when all steps were done: %w", err))
 		}
 	}
@@ -255,16 +263,22 @@ func (n *run) set(c journal.Change) error {
 	if err == nil {
 		err = write()
 	}
-	// A moment after systemd has answered it writes all files of a controller, also those that it has no setting for on
-	// a slice: memory.oom.group becomes 0 behind memory.max (cgroup_context_apply of core/cgroup.c).
-	if n.Units != nil && c.Kind == cgroup.KindFile && errors.Is(err, change.ErrDiffers) {
-		err = settled(n.ctx, overwriteTime, write)
-	}
+	err = n.overwritten(n.ctx, c, err, write)
 	if exited(err) {
 		n.skip(n.actions[n.tried-1].step.PID(), c.Name, gone)
 		return nil
 	}
 	return err
+}
+
+// overwritten has a file written again that does not hold what was written. A moment after systemd has answered, and
+// when it reads units anew, it writes all files of a controller, also those that it has no setting for on a slice:
+// memory.oom.group becomes 0 behind memory.max (cgroup_context_apply of core/cgroup.c).
+func (r *Runner) overwritten(ctx context.Context, c journal.Change, err error, write func() error) error {
+	if r.Units == nil || c.Kind != cgroup.KindFile || c.Unit != "" || !errors.Is(err, change.ErrDiffers) {
+		return err
+	}
+	return settled(ctx, overwriteTime, write)
 }
 
 // unset has the actuator of a value give the original back.

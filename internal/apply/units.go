@@ -10,6 +10,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/knob"
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/unitfiles"
 	"bulkhead/internal/systemd/unitname"
@@ -119,7 +120,34 @@ func (n *run) writeUnit(c journal.Change) error {
 	if err != nil {
 		return err
 	}
-	return settled(n.ctx, settleTime, func() error { return n.check(c, c.New) })
+	return settled(n.ctx, settleTime, func() error {
+		err := n.check(c, c.New)
+		if errors.Is(err, change.ErrDiffers) && (lifts(c, c.New) || counts(set)) {
+			err = n.put(n.ctx, c, c.New)
+		}
+		return err
+	})
+}
+
+// counts says whether properties have systemd make the directory of a unit alone: then the file in it is written here.
+func counts(set []systemd.Assignment) bool {
+	return len(set) == 1 && slices.Contains(systemd.AccountingSettings(), set[0].Name)
+}
+
+// lifts says whether a value takes the limit of one device away.
+func lifts(c journal.Change, value string) bool {
+	row := knob.RowOf(file(c))
+	return row != nil && row.PerDevice && value == row.Default
+}
+
+// put writes the file of a unit past systemd. That leaves the line of a device where IODeviceWeight= names the device
+// no more (cgroup_context_apply of core/cgroup.c writes what a unit has, and there it has nothing).
+func (r *Runner) put(ctx context.Context, c journal.Change, value string) error {
+	a, err := r.Actuators.Of(c.Target)
+	if err == nil {
+		err = change.Set(ctx, a, c.Target, value)
+	}
+	return err
 }
 
 // loader is who has to read what a change writes; nil for values that count at once.
@@ -181,6 +209,11 @@ func (u *undoing) unsetProperties(c journal.Change) error {
 	}
 	u.undone++
 	err = u.units().Set(u.ctx, c.Unit, set)
+	if err == nil && lifts(c, c.Old) {
+		if err = u.put(u.ctx, c, c.Old); errors.Is(err, change.ErrGone) || errors.Is(err, cgroup.ErrNoKnob) {
+			err = nil
+		}
+	}
 	// A unit that was masked, or whose file is refused, took no property in the first place. What it had before is
 	// recorded.
 	if errors.Is(err, systemd.ErrNoUnit) || errors.Is(err, systemd.ErrMasked) || errors.Is(err, systemd.ErrBadSetting) {

@@ -12,6 +12,7 @@ import (
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
+	"bulkhead/internal/knob"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/unitfiles"
@@ -273,6 +274,132 @@ func TestOverwrittenValueIsWrittenAgain(t *testing.T) {
 		}
 		if got, err := m.Read(file); err != nil || got != tt.want {
 			t.Errorf("%+v: %q, %v", tt, got, err)
+		}
+	}
+}
+
+// leaving is a systemd that writes the line of a disk, and leaves it when the property names the disk no more.
+type leaving struct{ managed }
+
+func (u leaving) Set(_ context.Context, unit string, set []systemd.Assignment) error {
+	if set[0].Text == "" {
+		return nil
+	}
+	return u.m.Write(cgroup.File{Dir: u.m.dirOf(unit), Name: "io.max", Key: "8:0"}, "riops=700")
+}
+
+// The line of a disk goes although systemd leaves it: when it is lifted, and when its making is undone.
+func TestLineThatSystemdLeaves(t *testing.T) {
+	m := newManager(t)
+	m.must(t, m.Enable(cgroup.Dir{Hierarchy: unified, Path: "/"}, []string{"blkio"}))
+	file := cgroup.File{Dir: at("/db.service"), Name: "io.max", Key: "8:0"}
+	none := knob.RowOf(file).Default
+	limited := strings.Replace(none, "riops=max", "riops=700", 1)
+	const to, away = "/dev/block/8:0 700", ""
+	step := func(from, to, do, undo string) plan.Step {
+		assigned := func(text string) string {
+			return systemd.Assigned([]systemd.Assignment{{Name: "IOReadIOPSMax", Text: text}})
+		}
+		s := plan.Step{Change: change.Of(file.Target(), from, to), Group: "a", Unit: "db.service"}
+		s.Do, s.Undo = assigned(do), assigned(undo)
+		return s
+	}
+	r := m.runner(t)
+	r.Units = leaving{managed{m}}
+	bad := plan.Step{Change: change.Of(at("/db.service").File("pids.max").Target(), "321", "many"), Group: "a"}
+	for i, steps := range [][]plan.Step{
+		{step(none, limited, to, away), bad},
+		{step(none, limited, to, away)},
+		{step(limited, none, away, to)},
+	} {
+		if _, err := r.Run(soon(t), plan.Plan{Steps: steps}, Options{Verb: "apply"}); (err == nil) != (i > 0) {
+			t.Errorf("run %d: %v", i, err)
+		}
+		text, err := m.Read(cgroup.File{Dir: file.Dir, Name: file.Name})
+		if has := strings.Contains(text, "8:0"); err != nil || has != (i == 1) {
+			t.Errorf("after run %d the file holds %q, %v", i, text, err)
+		}
+	}
+}
+
+// counting is a systemd that makes the directory of a service for what it is told to count, and writes no file.
+type counting struct{ managed }
+
+func (u counting) Set(_ context.Context, unit string, set []systemd.Assignment) error {
+	if set[0].Text == "no" {
+		return u.m.Remove(u.m.dirOf(unit))
+	}
+	return u.m.Make(u.m.dirOf(unit))
+}
+
+// Where systemd has to make the directory first, the file is written after that, and nothing is left when it is undone.
+func TestDirectoryThatSystemdMakesFirst(t *testing.T) {
+	for name, more := range map[string][]plan.Step{
+		"done":   nil,
+		"undone": {{Change: change.Of(at("/db.service").File("pids.max").Target(), "321", "many"), Group: "a"}},
+	} {
+		m := newManager(t)
+		r := m.runner(t)
+		r.Units = counting{managed{m}}
+		m.must(t, m.Enable(cgroup.Dir{Hierarchy: unified, Path: "/"}, []string{"blkio"}))
+		file := cgroup.File{Dir: at("/io.service"), Name: "io.max", Key: "8:0"}
+		none := knob.RowOf(file).Default
+		limited := strings.Replace(none, "riops=max", "riops=700", 1)
+		step := plan.Step{Change: change.Of(file.Target(), none, limited), Group: "a", Unit: "io.service"}
+		step.Do = systemd.Assigned([]systemd.Assignment{{Name: "IOAccounting", Text: "yes"}})
+		step.Undo = systemd.Assigned([]systemd.Assignment{{Name: "IOAccounting", Text: "no"}})
+		_, err := r.Run(soon(t), plan.Plan{Steps: append([]plan.Step{step}, more...)}, Options{Verb: "apply"})
+		var failed *StepError
+		if errors.As(err, &failed) != (name == "undone") || failed != nil && len(failed.Left) > 0 {
+			t.Errorf("%s: %v", name, err)
+		}
+		got, _ := m.Read(file)
+		if there, err := m.Exists(file.Dir); err != nil || there != (name == "done") || there && got != limited {
+			t.Errorf("%s: there %t, %q, %v", name, there, got, err)
+		}
+	}
+}
+
+// forgetting is a systemd that writes a file anew when another one is written.
+type forgetting struct {
+	change.Actuator
+	addr string
+}
+
+func (f *forgetting) Write(ctx context.Context, addr, value string) error {
+	err := f.Actuator.Write(ctx, addr, value)
+	if addr != f.addr {
+		err = errors.Join(err, f.Actuator.Write(ctx, f.addr, "max"))
+	}
+	return err
+}
+
+// What systemd has overwritten by the time that all steps are done is written again, but for what it was told itself.
+func TestValueOverwrittenLaterIsWrittenAgain(t *testing.T) {
+	for name, again := range map[string]bool{"file": true, "property": false, "no systemd": false} {
+		m := newManager(t)
+		r := m.runner(t)
+		file, other := at("/db.service").File("pids.max"), at("/db.service").File("memory.high")
+		step := plan.Step{Change: change.Of(file.Target(), "321", "77"), Group: "a"}
+		switch name {
+		case "property":
+			step.Unit, step.Do = "db.service", systemd.Assigned([]systemd.Assignment{{Name: "TasksMax", Text: "77"}})
+			step.Undo = systemd.Assigned([]systemd.Assignment{{Name: "TasksMax", Text: "321"}})
+		case "no systemd":
+			r.Units = nil
+		}
+		r.Actuators[cgroup.KindFile] = &forgetting{r.Actuators[cgroup.KindFile], file.Target().Addr}
+		old, err := m.Read(other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = r.Run(soon(t), plan.Plan{Steps: []plan.Step{step,
+			{Change: change.Of(other.Target(), old, "1048576"), Group: "a"}}}, Options{Verb: "apply"})
+		if (err == nil) != again || err != nil && !errors.Is(err, change.ErrDiffers) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got, err := m.Read(file); again && (err != nil || got != "77") {
+			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"bulkhead/internal/api"
@@ -102,6 +103,25 @@ func forbidden(c *transaction.Controller, r api.Request, s *state.Documents, sou
 	needs := sandbox.Of(confined.Parsed(all...)...)
 	lacks := c.Unit.Forbidden(sandbox.Settings(needs))
 	return confined.Refusals(c.Unit.Name, lacks, needs, file, r.To)
+}
+
+// refuseToSet refuses overrides that the agent's unit forbids.
+func refuseToSet(c *transaction.Controller, r api.Request) error {
+	if c.Unit == nil {
+		return nil
+	}
+	var asked []*policy.Policy
+	for _, text := range r.Assign {
+		asked = append(asked, confined.Overridden(text, r.On))
+	}
+	needs := sandbox.Of(asked...)
+	list := confined.Refusals(c.Unit.Name, c.Unit.Forbidden(sandbox.Settings(needs)), needs, "", 0)
+	if len(list) > 0 {
+		list[len(list)-1].Hint = "the unit is made for what the policy file asks for: write the limit there, then " +
+			"`bulkhead unit --write && systemctl daemon-reload && systemctl restart " +
+			strings.TrimSuffix(c.Unit.Name, ".service") + "`, and `bulkhead apply`. With --force the kernel refuses it"
+	}
+	return transaction.Refused(plan.Plan{Refusals: list}, r.Force)
 }
 
 // Confined are the refusals that the policy in force would meet: the agent goes on with what it may do.

@@ -136,6 +136,9 @@ func set(ctx context.Context, c *transaction.Controller, r api.Request, reply *t
 		}
 		overrides = append(overrides, o)
 	}
+	if err := refuseToSet(c, r); err != nil {
+		return err
+	}
 	err = lay(ctx, c, r, reply, s, overrides, v)
 	reply.Notes = append(reply.Notes, replaced...) // the run begins them anew
 	return err

@@ -76,3 +76,31 @@ func TestForbiddenByTheUnit(t *testing.T) {
 		t.Errorf("nobody has confirmed it, and in force is %v", now.Applied.Sources)
 	}
 }
+
+// What an override asks for and the unit forbids is refused before anything is changed; other limits are set.
+func TestForbiddenToSet(t *testing.T) {
+	m := newMachine(t, "252")
+	m.apply("groups: {a: {match: [{exe: sleep}], tasks: 50}}\n")
+	m.Unit = &confined.Unit{Name: "bulkhead.service", Forbids: func(setting string) bool {
+		return strings.HasPrefix(setting, "DeviceAllow=")
+	}}
+	was := m.kernel.Dump()
+	for _, dry := range []bool{true, false} {
+		_, err := m.do(api.Request{Verb: "set", Assign: []string{"a:io.read.iops=5"}, On: "asm:DATA", DryRun: dry})
+		var refusal *apply.RefusedError
+		if !errors.As(err, &refusal) {
+			t.Fatalf("it is not refused: %v", err)
+		}
+		if len(refusal.Refusals) != 1 || !strings.Contains(refusal.Refusals[0].Reason,
+			"bulkhead.service forbids the agent what `io of group a` asks for") ||
+			!strings.Contains(refusal.Refusals[0].Hint, "policy file") {
+			t.Errorf("it is refused with %+v", refusal.Refusals)
+		}
+	}
+	if is := m.kernel.Dump(); is != was {
+		t.Errorf("it has done something:\n%s\nbefore:\n%s", is, was)
+	}
+	if _, err := m.do(api.Request{Verb: "set", Assign: []string{"a:tasks=40"}}); err != nil {
+		t.Errorf("what it may do: %v", err)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"bulkhead/internal/netshape/bpf"
 
 	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
 )
 
 // fake keeps one interface, its virtual NIC and programs, by the kernel's rules. On top of those it refuses what would
@@ -50,19 +51,37 @@ func shownTime(written uint32) uint32 { return uint32(uint64(written) * 1000 / 1
 
 func (f *fake) run(steps []Step) error {
 	for _, s := range steps {
-		if err := f.do(s.Do); err != nil {
+		if err := f.Do(s.Do); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (f *fake) do(c Change) error {
+func (f *fake) Do(c Change) error {
 	err := f.change(c)
 	if err != nil {
 		return fmt.Errorf("%s: %w", c, err)
 	}
 	return nil
+}
+
+func (f *fake) there(c Change) (bool, error) {
+	with := func(all []bpf.Program) bool {
+		return slices.ContainsFunc(all, func(p bpf.Program) bool {
+			return p.Cgroup == c.Program.Cgroup && p.Name == c.Program.Name
+		})
+	}
+	switch nic := f.state.NIC; {
+	case c.What == Sorter:
+		return with(f.state.Programs), nil
+	case c.What == Policer:
+		return with(f.state.Policers), nil
+	case c.Device == f.state.Device.Name:
+		return has(&f.state.Device, c), nil
+	default:
+		return nic != nil && nic.Name == c.Device && (c.What == NIC || has(nic, c)), nil
+	}
 }
 
 func (f *fake) change(c Change) error {
@@ -218,7 +237,7 @@ func (f *fake) class(d *tc.Device, c Change) error {
 				_ := tc.ParseFilter(o, f.state.nic)
 			return p.Class == r.Handle
 		}):
-		return errors.New("device or resource busy")
+		return unix.EBUSY
 	default:
 		f.dropClass(d, d.Classes[i])
 	}

@@ -61,7 +61,7 @@ func TestForeign(t *testing.T) {
 	}
 	for _, s := range slices.Backward(steps) {
 		for _, u := range s.Undo {
-			if err := f.do(u); err != nil {
+			if err := f.Do(u); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -5,6 +5,7 @@ package netshape_test
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -110,6 +111,51 @@ func TestWayDownFromEveryStep(t *testing.T) {
 	}
 	if after := shown(p.look(dirs...)); !slices.Equal(before, after) {
 		t.Errorf("before %v, after %v", before, after)
+	}
+}
+
+// Who undoes does not know how far things came: all steps are taken back, whichever were made, and once more, and what
+// was there before is there. The class of a/b moves, as a gets none.
+func TestUndoOfAMoveFromEveryStep(t *testing.T) {
+	p := newPair(t)
+	dirs := groups(t, "a", "a/b")
+	a := netshape.Group{Name: "a", Slot: 1, Egress: netshape.Share{Max: 60 * mbit}, Ports: []uint16{3306}}
+	b := netshape.Group{Name: "a/b", Parent: "a", Slot: 2, Egress: netshape.Share{Max: 20 * mbit},
+		Ports: []uint16{3307}}
+	p.shape(netshape.Wanted{Device: device, Leaf: leaf(), Groups: []netshape.Group{a, b}}, dirs...)
+	numbered := regexp.MustCompile(`^filter u32 \w+:\w* (at \S+ \w+) \w*$`) // the kernel gives the numbers
+	look := func() string {
+		all := shown(p.look(dirs...))
+		for i := range all {
+			all[i] = numbered.ReplaceAllString(all[i], "filter $1")
+		}
+		slices.Sort(all)
+		return strings.Join(all, "\n")
+	}
+	before := look()
+	b.Parent, b.Ports, b.Cgroup = "", nil, dirs[1]
+	w := netshape.Wanted{Device: device, Leaf: leaf(), Groups: []netshape.Group{b}}
+	for n := 0; ; n++ {
+		steps, err := netshape.Plan(w, p.look(dirs...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n > len(steps) {
+			break
+		}
+		if err := p.k.Run(steps[:n]); err != nil {
+			t.Fatalf("up to step %d: %v", n, err)
+		}
+		for range 2 {
+			for _, step := range slices.Backward(steps) {
+				if _, err := p.k.Undo(step.Do, step.Undo); err != nil {
+					t.Fatalf("stopped after step %d: undo of %q: %v", n, step.Do, err)
+				}
+			}
+			if after := look(); after != before {
+				t.Fatalf("stopped after step %d: before\n%s\nafter\n%s", n, before, after)
+			}
+		}
 	}
 }
 

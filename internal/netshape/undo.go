@@ -7,27 +7,42 @@ import (
 
 	"bulkhead/internal/linux/tc"
 	"bulkhead/internal/netshape/bpf"
+
+	"golang.org/x/sys/unix"
 )
 
 // Undo takes a change back, by the changes that its step names. It assumes nothing about whether the change was made,
 // nor about how far an earlier attempt to take it back came: it looks, and does what is missing. What went with its
 // interface or directory needs nothing.
-func (k *Kernel) Undo(c Change, undo []Change) (undone bool, err error) {
-	made, err := k.inEffect(c)
+func (k *Kernel) Undo(c Change, undo []Change) (undone bool, err error) { return takeBack(k, c, undo) }
+
+// changer is what changes are made in: the kernel, or what a test has in its place.
+type changer interface {
+	Do(c Change) error
+	there(c Change) (bool, error)
+}
+
+func takeBack(k changer, c Change, undo []Change) (undone bool, err error) {
+	made, err := inEffect(k, c)
 	if err != nil || len(undo) == 0 {
 		return false, gone(err)
 	}
 	if !made {
 		// The first of several puts another qdisc into the place of ours; the others follow it.
-		if made, err = k.inEffect(undo[0]); err != nil || !made {
+		if made, err = inEffect(k, undo[0]); err != nil || !made {
 			return false, gone(err)
 		}
 	}
 	for _, u := range undo {
-		there, err := k.inEffect(u)
+		there, err := inEffect(k, u)
 		if err == nil && (!there || u.Verb == tc.Alter) {
-			undone = true
 			err = k.Do(u)
+			// What a change hangs on a class, classes and filters, is taken back before the class. One that has some is
+			// that of before the change, which makes it anew when its parent moves.
+			if u.What == ClassOf && u.Verb == tc.Delete && errors.Is(err, unix.EBUSY) {
+				return undone, nil
+			}
+			undone = true
 		}
 		if err != nil {
 			return undone, gone(err)
@@ -46,7 +61,7 @@ func gone(err error) error {
 
 // inEffect says whether what a change would bring about is so. A change in place counts as such when its object is
 // there.
-func (k *Kernel) inEffect(c Change) (bool, error) {
+func inEffect(k changer, c Change) (bool, error) {
 	there, err := k.there(c)
 	if c.Verb == tc.Delete {
 		there = !there

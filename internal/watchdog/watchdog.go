@@ -16,12 +16,14 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/linux/sysroot"
 )
 
 // Order is what a watchdog is told first.
@@ -36,10 +38,12 @@ type Order struct {
 	Undo json.RawMessage `json:"undo,omitempty"`
 }
 
-// How long things may take. From the moment that something is wrong to the end of the undo it is less than 10 s.
+// How long things may take. From the moment that something is wrong to the end of the undo it is less than 10 s, unless
+// the maker gives no sign of life and runs.
 const (
 	signEvery  = 500 * time.Millisecond // between two signs of life
 	silence    = 4 * time.Second        // without one the maker counts as dead
+	slowness   = 30 * time.Second       // the same for one that runs, or waits for a CPU: a busy host
 	peerEvery  = 500 * time.Millisecond // between two looks at a peer
 	peerWithin = time.Second            // for one look
 	peerGrace  = 3 * time.Second        // for which a peer may be out of reach
@@ -278,7 +282,8 @@ func Watch(ctx context.Context, in io.Reader, out io.Writer,
 	if err != nil {
 		return fmt.Errorf("read the watchdog's order: %w", err)
 	}
-	w := &watch{order: o, out: out, heard: make(chan string), lost: make(chan string, len(o.Peers))}
+	w := &watch{order: o, out: out, heard: make(chan string), lost: make(chan string, len(o.Peers)),
+		runs: func() bool { return runs(maker) }}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	for _, peer := range o.Peers {
@@ -306,7 +311,17 @@ type watch struct {
 	out   io.Writer
 	heard chan string
 	lost  chan string // peers
+	runs  func() bool // whether the maker runs, or waits for a CPU
 }
+
+// runs says whether a thread of a process runs, or waits for a CPU.
+func runs(pid int) bool {
+	tasks, err := procfs.New(sysroot.New("/")).Tasks(pid)
+	return err == nil && slices.ContainsFunc(tasks, func(t procfs.Task) bool { return t.State == 'R' })
+}
+
+// isSlow says whether the maker, last heard of at a time, is only slow.
+func (w *watch) isSlow(last time.Time) bool { return time.Since(last) < slowness && w.runs() }
 
 func (w *watch) say(line string) { _, _ = io.WriteString(w.out, line+"\n") } // who is not there does not hear it
 
@@ -331,6 +346,7 @@ func (w *watch) hear(ctx context.Context, lines *bufio.Reader) {
 func (w *watch) wait(ctx context.Context) (why string, alive bool) {
 	quiet := time.NewTimer(silence)
 	defer quiet.Stop()
+	last := time.Now()
 	late := false // the watchdog itself may have had no CPU, and signs of life wait to be heard
 	var deadline, told <-chan time.Time
 	if !w.order.Deadline.IsZero() {
@@ -361,14 +377,14 @@ func (w *watch) wait(ctx context.Context) (why string, alive bool) {
 				}
 				bark(lost) // and what the maker said meanwhile was not listened to
 			}
-			late = false
+			late, last = false, time.Now()
 			quiet.Reset(silence)
 		case peer := <-w.lost:
 			bark(peer + " is out of reach")
 		case <-deadline:
 			bark("the change was not confirmed in time")
 		case <-quiet.C:
-			if !late {
+			if !late || w.isSlow(last) {
 				late = true
 				quiet.Reset(signEvery)
 				continue

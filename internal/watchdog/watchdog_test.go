@@ -8,8 +8,10 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -287,6 +289,59 @@ func settles(t *testing.T, lost string) {
 	if v := <-ended; v.why != "" {
 		t.Errorf("taken back, too: %+v", v)
 	}
+}
+
+// A maker that runs, but gives no sign of life, is waited for longer than one that does not run.
+func TestSlowMakerIsWaitedFor(t *testing.T) {
+	runs, stuck := func() bool { return true }, func() bool { return false }
+	for name, test := range map[string]struct {
+		runs func() bool
+		sign string // after nearly as long as one is waited for
+		want time.Duration
+	}{
+		"stuck":         {stuck, "", silence + signEvery},
+		"slow":          {runs, "", slowness},
+		"slow, and not": {runs, lineSettle, 0},
+		"slow twice":    {runs, "a sign of life", slowness - time.Second + slowness},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			begin := time.Now()
+			w := &watch{out: io.Discard, heard: make(chan string), runs: test.runs}
+			if test.sign != "" {
+				go func() {
+					time.Sleep(slowness - time.Second)
+					w.heard <- test.sign
+				}()
+			}
+			why, alive := w.wait(context.Background())
+			took := time.Since(begin)
+			if (why != "") != (test.want > 0) || !alive || test.want > 0 && took.Round(signEvery) != test.want {
+				t.Errorf("%s: after %s %q, %t; want it after %s", name, took, why, alive, test.want)
+			}
+		})
+	}
+}
+
+// A process that computes runs, one that is stopped does not.
+func TestRuns(t *testing.T) {
+	cmd := exec.Command("sh", "-c", "while :; do :; done")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	is := func(want bool) {
+		t.Helper()
+		for end := time.Now().Add(10 * time.Second); runs(cmd.Process.Pid) != want; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("runs is not %t", want)
+			}
+		}
+	}
+	is(true)
+	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	is(false)
 }
 
 func TestPeerOutOfReachBefore(t *testing.T) {

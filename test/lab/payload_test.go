@@ -128,6 +128,7 @@ var once = map[string]string{
 	"internal/testhost":           "systemd-unified",
 	"internal/control.TestAdoptedUnitMovesAtItsNextStart": "systemd-unified",
 	"internal/control.TestBufferedWritesAreHeldOnV2Alone": "systemd-unified",
+	"internal/control.TestDiskOfAServiceIsGivenBack":      "",
 	"internal/control.TestLooseProcessesSitWithTheKeeper": "systemd-hybrid",
 	"internal/control.TestPartOfAUnitNeedsAsking":         "",
 	"internal/control.TestProbeUnderSystemd":              "systemd-unified",

@@ -53,7 +53,8 @@ func TestPages(t *testing.T) {
 			"\\fBbulkhead\\fR(8), \\fBbulkhead\\-policy\\fR(5)\n"},
 		"bulkhead-tune.8":     {"\\fBbulkhead tune\\fR \\fIVERB\\fR [\\fIflags\\fR]\n"},
 		"bulkhead-tune-now.8": {"\\fBbulkhead\\-tune\\fR(8)"},
-		"bulkhead-policy.5":   {".SH SYNOPSIS\n\\fI/etc/policy.yaml\\fR\n"},
+		"bulkhead-policy.5": {".SH SYNOPSIS\n\\fI/etc/policy.yaml\\fR\n",
+			".TP\n\\fBversion\\fR\nVersion of the format. Always 1.\n"},
 	} {
 		for _, want := range wants {
 			if !strings.Contains(all[name], want) {

@@ -129,6 +129,9 @@ func (k *keys) list(prefix string, s schema) {
 func (k *keys) key(name string, s schema) {
 	text, _ := s["description"].(string)
 	if form := form(s); form != "" {
+		if s["const"] != nil {
+			form = "always " + form
+		}
 		text = strings.TrimSpace(text + " " + strings.ToUpper(form[:1]) + form[1:] + ".")
 	}
 	if usual, ok := s["default"]; ok {

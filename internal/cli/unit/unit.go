@@ -135,10 +135,11 @@ func (s session) tell(r result) {
 	}
 }
 
-// recorded are the policies that the agent may have to act on: the one in force, those that a change on trial ends in,
-// and a revision, 0 for none.
+// recorded are the policies that the agent may have to act on: the one in force and what overrides it, those that a
+// change on trial ends in, and a revision, 0 for none.
 func recorded(c *transaction.Controller, to int) ([]*policy.Policy, error) {
-	d, err := state.Load(c.Store, state.DocApplied, state.DocTrial, state.DocBefore, state.DocCanary)
+	d, err := state.Load(c.Store, state.DocApplied, state.DocTrial, state.DocBefore, state.DocCanary,
+		state.DocOverrides)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +166,11 @@ func recorded(c *transaction.Controller, to int) ([]*policy.Policy, error) {
 		}
 		all = append(all, sources)
 	}
-	return confined.Parsed(all...), nil
+	policies := confined.Parsed(all...)
+	for _, o := range d.Overrides {
+		policies = append(policies, confined.Overridden(o.Text, o.On))
+	}
+	return policies, nil
 }
 
 // Refuse has a plan of a view refused for what the unit of a running agent forbids it. Nothing is where no agent runs,

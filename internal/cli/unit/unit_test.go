@@ -153,6 +153,24 @@ func TestWrite(t *testing.T) {
 	d.writes("there is no systemd here")
 }
 
+// What an override asks for stays allowed.
+func TestWriteForAnOverride(t *testing.T) {
+	d := newDesk(t)
+	d.inForce(1, plain, "")
+	store, err := journal.Open(d.state, journal.Options{})
+	if err == nil {
+		_, err = store.Lock("test", "test")
+	}
+	if err == nil {
+		err = store.Save(state.DocOverrides, []state.Override{{Group: "a", On: "asm:DATA", Text: "a:io.read.iops=5"}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = store.Close()
+	d.writes("io of group a: the headers of disks say which ASM disk group they are of", "io")
+}
+
 // What somebody else wrote stays.
 func TestWriteLeavesOthersAlone(t *testing.T) {
 	d := newDesk(t)

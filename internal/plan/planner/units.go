@@ -85,6 +85,9 @@ func (u *units) dropSettings() {
 					}
 				}
 			}
+			for _, c := range u.disks(dir, func(s string) bool { return asked[s] }) { // it is asked for on others
+				u.addWrite(u.writeStep(dir, c.Row, c.On, c.From, c.To))
+			}
 		}
 		// What systemd counts for the group stays as long as the group has the unit.
 		extra := slices.DeleteFunc(slices.Clone(u.In.Systemd.Set[unit]),
@@ -193,8 +196,45 @@ func (u *units) revertUnits(which func(unit string, k layout.Kept) bool, reason 
 	}
 }
 
+// disks are the lines of single disks that a unit's directory holds by some of its settings, and nobody asks for.
+func (u *units) disks(dir cgroup.Dir, by func(setting string) bool) (lines []knob.Change) {
+	for _, row := range u.Desired.Rows[dir.Hierarchy] {
+		if !row.PerDevice || !slices.ContainsFunc(row.PropertySettings(), by) || u.Leaves(dir, row) {
+			continue
+		}
+		for _, on := range u.Present(dir, row) {
+			now := u.Now(dir, desired.ValueAt(row, on))
+			_, asked := u.Find(dir, row, on)
+			if !asked && !row.Same(row.Default, now) && !u.Desired.MovesDown(on) {
+				lines = append(lines, knob.Change{Row: row, On: on, From: now, To: row.Default})
+			}
+		}
+	}
+	return lines
+}
+
+// clearDisks takes the lines of disks out of the kernel's files before systemd forgets the settings: it leaves them
+// there. What the unit's own files ask for comes back with the reload that follows, so none is compared at the end.
+func (u *units) clearDisks(k layout.Kept, settings []string, reason string) {
+	at := len(u.out.Steps)
+	for at > 0 && u.out.Steps[at-1].Kind == unitfiles.KindOverrides { // of which several take one reload
+		at--
+	}
+	for _, h := range u.In.Facts.Hierarchies {
+		dir := cgroup.Dir{Hierarchy: h.ID, Path: k.Dir}
+		for _, c := range u.disks(dir, func(s string) bool { return slices.Contains(settings, s) }) {
+			step := u.writeStep(dir, c.Row, c.On, c.From, c.To)
+			step.Unit, step.Do, step.Undo, step.Group = "", "", c.From, k.Group
+			step.Reason, step.Optional = reason, true
+			u.out.Steps = slices.Insert(u.out.Steps, at, step)
+			at++
+		}
+	}
+}
+
 // revert has systemd forget what bulkhead set of a unit: these settings, or all where none is named.
 func (u *units) revert(unit string, k layout.Kept, settings []string, reason string) {
+	u.clearDisks(k, settings, reason)
 	was := unitfiles.HeldFiles{Settings: settings, Files: k.Overrides}
 	u.out.Steps = append(u.out.Steps, plan.Step{Change: change.Of(overrides(unit), "", was.String()), Group: k.Group,
 		Reason: reason})

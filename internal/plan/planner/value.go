@@ -120,8 +120,8 @@ func (w *writer) changes(dir cgroup.Dir) []knob.Change {
 	return changes
 }
 
-// liftByFile lifts what bulkhead has written by file into the directory of a unit for devices that systemd would take
-// others for, once nobody asks for it.
+// liftByFile lifts what bulkhead has written by file into the directory of a unit, once nobody asks for it: for devices
+// that systemd would take others for, and what it knows no property for.
 func (w *writer) liftByFile(dir cgroup.Dir) []knob.Change {
 	if _, ours := w.In.Systemd.KeptOf(w.Desired.Layout.Unit(dir)); !ours {
 		return nil
@@ -130,8 +130,8 @@ func (w *writer) liftByFile(dir cgroup.Dir) []knob.Change {
 	for _, row := range w.Desired.Rows[dir.Hierarchy] {
 		for _, on := range row.Devices(w.Observed.Dirs[dir][row.File]) {
 			v := desired.ValueAt(row, on)
-			if now := w.Now(dir, v); w.Desired.MovesDown(on) && !w.Asked(dir, v) && !w.Leaves(dir, row) &&
-				!row.Same(row.Default, now) {
+			if now := w.Now(dir, v); (w.Desired.MovesDown(on) || !w.ByProperty(dir, row)) && !w.Asked(dir, v) &&
+				!w.Leaves(dir, row) && !row.Same(row.Default, now) {
 				changes = append(changes, knob.Change{Row: row, On: on, From: now, To: row.Default})
 			}
 		}
@@ -294,6 +294,10 @@ func (w *writer) writeStep(dir cgroup.Dir, row *knob.Row, on, from, to string) p
 	}
 	if unit, set := w.properties(dir, row, step.File().Key, to); len(set) > 0 {
 		step.Unit, step.Do, step.Undo = unit, systemd.Assigned(set), systemd.Assigned(unset(w, dir, row))
+	} else if counts := countsBy(w, dir, row); counts != "" {
+		step.Unit = w.Desired.Layout.Unit(dir)
+		step.Do = systemd.Assigned([]systemd.Assignment{{Name: counts, Text: "yes"}})
+		step.Undo = systemd.Assigned([]systemd.Assignment{{Name: counts, Text: "no"}})
 	}
 	return step
 }
@@ -350,6 +354,17 @@ func (w *writer) properties(dir cgroup.Dir, row *knob.Row, key, to string) (unit
 		return w.Fallback(dir, file)
 	})
 	return u.Name, set
+}
+
+// countsBy is the switch of a unit that has systemd make its directory on v1, "" where that is there: a service that no
+// setting of the controller is known of has none, and what is written by file needs one.
+func countsBy(w *writer, dir cgroup.Dir, row *knob.Row) string {
+	_, there := w.Observed.Dirs[dir]
+	if there || row.Version != 1 || w.Desired.Layout.Governed[dir].Unit == "" {
+		return ""
+	}
+	switches := map[string]string{"blkio": "IOAccounting", "cpu": "CPUAccounting", "memory": "MemoryAccounting"}
+	return switches[row.Controller]
 }
 
 // unset are the properties that give a directory back what it has now; none for a new one, which goes with its unit.

@@ -237,7 +237,7 @@ func includedForm() yamlform.Form[document] {
 		Elsewhere: map[string]string{"host": mainOnly, "agent": mainOnly, "schedules": mainOnly, "guard": mainOnly},
 		Keys: []yamlform.FormKey[document]{
 			{
-				Name: "version", Doc: "Version of the format: 1.", Schema: policy.JSONSchema{"const": 1},
+				Name: "version", Doc: "Version of the format.", Schema: policy.JSONSchema{"const": 1},
 				Read: func(v yamlform.Item, d *document) {
 					switch n, ok := v.Number("the version", 0, 1<<31); {
 					case ok && n != 1:

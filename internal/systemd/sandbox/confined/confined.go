@@ -58,6 +58,16 @@ func Parsed(all ...[]policy.Source) (policies []*policy.Policy) {
 	return policies
 }
 
+// Overridden is a policy that asks for an override alone: its text ("a:tasks=50"), and what it is on. One that a later
+// version no longer takes asks for nothing.
+func Overridden(text, on string) *policy.Policy {
+	group, setting, err := parse.Assignment(text, on)
+	if err != nil {
+		return &policy.Policy{}
+	}
+	return &policy.Policy{Groups: []*policy.Group{{Path: group, Settings: policy.Settings{setting}}}}
+}
+
 // Refusals are what a plan is refused for when a unit forbids its process some of the settings that are needed. File
 // is the policy's, "" for the usual one; to is the revision that is gone back to, 0 for none.
 func Refusals(unit string, forbidden []string, needs []sandbox.Need, file string, to int) (list []plan.Refusal) {
