@@ -136,10 +136,7 @@ func (m *Model) follow() tea.Cmd {
 		return nil
 	}
 	m.following = true
-	after := m.reel.Newest()
-	if !after.IsZero() {
-		after = after.Add(time.Millisecond) // times of the record have no parts of one
-	}
+	after := m.after()
 	return func() tea.Msg {
 		s, err := m.o.Live(m.ctx, after)
 		if err != nil {
@@ -147,6 +144,15 @@ func (m *Model) follow() tea.Cmd {
 		}
 		return sampled{s}
 	}
+}
+
+// after is the time of the last state, behind which the next sample is; zero without one.
+func (m *Model) after() time.Time {
+	at := m.reel.Newest()
+	if !at.IsZero() {
+		at = at.Add(time.Millisecond) // times of states have no parts of one, and those of samples do
+	}
+	return at
 }
 
 // again waits before the agent is asked again.
