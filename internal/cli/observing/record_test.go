@@ -160,7 +160,7 @@ func TestDumpDamaged(t *testing.T) {
 	if err := os.Truncate(files[3], 100); err != nil {
 		t.Fatal(err)
 	}
-	if says, err := verb(state, "record"); err != nil || !strings.Contains(says, "damaged     1 file that") {
+	if says, err := verb(state, "record"); err != nil || !strings.Contains(says, "damaged     1 part that") {
 		t.Errorf("it says %s, %v", says, err)
 	}
 }
@@ -177,7 +177,7 @@ samples     36000, with 4194304 figures
 size        2 MiB, 0.50 bytes a figure
 kept        256 MiB and 30 days at most, which last for about 30 days
 no record   from 2026-11-20 02:00:00 to 2026-11-20 03:00:00
-damaged     2 files that cannot be read, and will go as the oldest do
+damaged     2 parts that cannot be read; a dump goes without
 not written since 2026-11-22 03:00:00: no space left
 1 sample was lost since the agent started
 `
