@@ -72,6 +72,7 @@ type Recorder struct {
 	open    entry
 	encoder encoder
 	ticks   int
+	last    int64 // when the last tick was, in milliseconds since 1970
 	buffer  []byte
 	retryAt time.Time
 }
@@ -165,8 +166,9 @@ func (r *Recorder) write(t Tick) error {
 	if err := r.ready(); err != nil {
 		return err
 	}
-	if r.file != nil && (t.At.UnixMilli()-r.open.from >= sealAfter.Milliseconds() || r.open.size >= mostOpen ||
-		t.At.UnixMilli() < r.open.from) {
+	at := t.At.UnixMilli()
+	if r.file != nil && (at-r.open.from >= sealAfter.Milliseconds() || r.open.size >= mostOpen || at < r.open.from ||
+		at-r.last >= gapFrom.Milliseconds()) { // a gap is told between segments
 		r.end()
 		r.sealAll()
 	}
@@ -185,6 +187,7 @@ func (r *Recorder) write(t Tick) error {
 	}
 	r.open.size += int64(n)
 	r.ticks++
+	r.last = at
 	return nil
 }
 

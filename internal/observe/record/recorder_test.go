@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -125,6 +126,26 @@ func TestRecord(t *testing.T) {
 	take(start.Add(time.Minute + time.Second))
 	if got := all(t, dir); len(got) != before+2 {
 		t.Errorf("after the clock was set back %d ticks of %d are read", len(got), before+2)
+	}
+}
+
+// A gap of a few minutes is told, too: the host slept, or every collector was off.
+func TestGaps(t *testing.T) {
+	dir := t.TempDir()
+	r := New(Options{Dir: dir})
+	want := []Gap{}
+	at := start
+	for _, pause := range []time.Duration{time.Second, gapFrom - time.Second, gapFrom, time.Second, 5 * time.Minute} {
+		r.Take(plain(at, 5))
+		next := at.Add(pause)
+		if pause >= gapFrom {
+			want = append(want, Gap{at, next})
+		}
+		at = next
+	}
+	r.Take(plain(at, 5))
+	if got := reach(t, r); !slices.Equal(got.Gaps, want) || got.Ticks != 6 {
+		t.Errorf("of %d ticks there are gaps %v, want %v", got.Ticks, got.Gaps, want)
 	}
 }
 
