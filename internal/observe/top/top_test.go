@@ -275,6 +275,22 @@ func TestAnewAndGone(t *testing.T) {
 	}
 }
 
+// A group that comes as another one goes is another one, though there are as many figures as before.
+func TestOneComesAsOneGoes(t *testing.T) {
+	var s *State
+	for i, group := range []string{"a", "b", "b"} {
+		at := time.Unix(int64(1000+5*i), 0)
+		s = s.Next(record.Tick{At: at, Parts: []record.Part{{Name: observe.CPU, Read: at, Figures: []record.Figure{
+			{Key: record.KeyOf(cpuTime, group, "", ""), Value: float64(100 + 5*i)}}}}})
+		want := []string{"-", "-", "1.00"}[i]
+		groups := s.Groups()
+		if len(groups) != 1 || groups[0].Name != group || Columns[0].Cell(s, group).Text != want {
+			t.Errorf("reading %d: %+v with %s, want %s with %s", i, groups, Columns[0].Cell(s, groups[0].Name).Text,
+				group, want)
+		}
+	}
+}
+
 // busy are two readings, five seconds apart, of a database that its CPU limit and a disk limit hold back, beside a
 // batch group on the same disk.
 func busy(t *testing.T) *State {
