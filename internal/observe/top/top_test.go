@@ -382,6 +382,27 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// What is suggested is half as much again, and what was counted stands there as a person writes it.
+func TestSuggestions(t *testing.T) {
+	for held, want := range map[float64]string{0.2: "0.3", 0.4: "0.6", 0.5: "0.8", 1: "1.5", 2.2: "3.3"} {
+		if got := knobs["cpu.limit"].set(1.5 * held); got != want {
+			t.Errorf("for a limit of %v CPUs: %s, want %s", held, got, want)
+		}
+	}
+	for grown, want := range map[float64]string{1: "0.2", 10: "2", 6170: "1234", 2e6: "400k"} {
+		var s *State
+		for i, hits := range []float64{0, grown} {
+			at := time.Unix(int64(1000+5*i), 0)
+			s = s.Next(record.Tick{At: at, Parts: []record.Part{{Name: observe.Memory, Read: at,
+				Figures: []record.Figure{{Key: record.KeyOf(limitHits, "a", "", ""), Value: hits}}}}})
+		}
+		got := knobs["memory.max"].bites(s, "a", "", 0)
+		if got != "reached "+want+" times a second" {
+			t.Errorf("%v in 5 s: %s", grown, got)
+		}
+	}
+}
+
 func TestRows(t *testing.T) {
 	tick := record.Tick{At: time.UnixMilli(1000),
 		Parts: []record.Part{{Name: observe.Tasks, Read: time.UnixMilli(1000)}}}
