@@ -152,7 +152,8 @@ func (s Session) into(name string, write func(io.Writer) error) error {
 	} else {
 		f, wrong := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if wrong != nil {
-			return wrong
+			return &api.Error{Code: api.CodeFailed, Err: wrong, Hint: "name a file that is not there yet, in a " +
+				"directory that may be written"}
 		}
 		err = errors.Join(write(f), f.Close())
 		if err != nil && !errors.Is(err, record.ErrDamaged) {

@@ -96,7 +96,8 @@ func TestIncident(t *testing.T) {
 	if err != nil || !strings.HasPrefix(says, want) {
 		t.Errorf("of the file it says %s, %v", says, err)
 	}
-	if _, err := verb(state, append(dump, "--format", "record", "--into", file)...); !errors.Is(err, os.ErrExist) {
+	if _, err := verb(state, append(dump, "--format", "record", "--into", file)...); !errors.Is(err, os.ErrExist) ||
+		api.HintOf(err) == "" {
 		t.Errorf("a file that is there: %v", err)
 	}
 }
@@ -120,8 +121,11 @@ func TestNothingToDump(t *testing.T) {
 		if _, err := verb(t.TempDir(), args...); !errors.As(err, &failed) || failed.Hint == "" {
 			t.Errorf("%s without a record: %v", args, err)
 		}
-		if _, err := verb(state, append(args, "--file", "/no/such/file")...); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s of no file: %v", args, err)
+		for _, file := range []string{"/no/such/file", "/etc/passwd"} {
+			_, err := verb(state, append(args, "--file", file)...)
+			if failed = nil; !errors.As(err, &failed) || !strings.Contains(err.Error(), file) || failed.Hint == "" {
+				t.Errorf("%s of %s: %v", args, file, err)
+			}
 		}
 	}
 }
