@@ -103,24 +103,29 @@ func (w wanted) between(reach record.Reach, now time.Time) (from, to time.Time, 
 		now = reach.To
 	}
 	to = now
+	ago, wrong := time.ParseDuration(w.from)
+	beforeEnd := wrong == nil
 	switch {
+	case beforeEnd:
 	case w.from != "":
 		if from, err = usage.Past(w.from, now); err != nil {
 			return from, to, fmt.Errorf("--from: %w", err)
+		}
+		if _, wrong := time.ParseDuration(w.to); wrong != nil {
+			now = from.AddDate(0, 0, 1).Add(-time.Second) // a time of day is the next one
 		}
 	case w.file != "":
 		from = reach.From
 	}
 	if w.to != "" {
-		to, err = usage.Past(w.to, now)
-		if err == nil && to.Before(from) {
-			to, err = usage.Past(w.to, from.AddDate(0, 0, 1))
-		}
-		if err != nil {
+		if to, err = usage.Past(w.to, now); err != nil {
 			return from, to, fmt.Errorf("--to: %w", err)
 		}
 	}
-	if from.IsZero() {
+	switch {
+	case beforeEnd:
+		from = to.Add(-ago)
+	case from.IsZero():
 		from = to.Add(-time.Hour)
 	}
 	if to.Before(from) {

@@ -102,6 +102,27 @@ func TestIncident(t *testing.T) {
 	}
 }
 
+// Times of day are the last ones, and --to the next one after --from; a length of time is so long before the end.
+func TestBetween(t *testing.T) {
+	now := time.Date(2026, 11, 20, 10, 0, 0, 0, time.Local)
+	for _, c := range []struct{ from, to, want string }{
+		{"", "", "20 09:00 to 20 10:00"}, {"90m", "", "20 08:30 to 20 10:00"}, {"", "03:00", "20 02:00 to 20 03:00"},
+		{"90m", "03:00", "20 01:30 to 20 03:00"}, {"90m", "30m", "20 08:00 to 20 09:30"},
+		{"02:00", "03:00", "20 02:00 to 20 03:00"}, {"22:00", "02:00", "19 22:00 to 20 02:00"},
+		{"22:00", "23:00", "19 22:00 to 19 23:00"}, {"2026-11-18 22:00", "02:00", "18 22:00 to 19 02:00"},
+		{"2026-11-19 03:00", "2026-11-19 02:00", "error"}, {"soon", "", "error"},
+	} {
+		from, to, err := wanted{from: c.from, to: c.to}.between(record.Reach{}, now)
+		got := from.Format("02 15:04") + " to " + to.Format("02 15:04")
+		if err != nil {
+			got = "error"
+		}
+		if got != c.want {
+			t.Errorf("--from %q --to %q is %s, want %s: %v", c.from, c.to, got, c.want, err)
+		}
+	}
+}
+
 // What cannot be answered says what to do.
 func TestNothingToDump(t *testing.T) {
 	state := recorded(t)
