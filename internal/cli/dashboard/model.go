@@ -136,9 +136,9 @@ func (m *Model) follow() tea.Cmd {
 		return nil
 	}
 	m.following = true
-	after := m.after()
+	last := after(m.reel)
 	return func() tea.Msg {
-		s, err := m.o.Live(m.ctx, after)
+		s, err := m.o.Live(m.ctx, last)
 		if err != nil {
 			return failed{err}
 		}
@@ -146,9 +146,9 @@ func (m *Model) follow() tea.Cmd {
 	}
 }
 
-// after is the time of the last state, behind which the next sample is; zero without one.
-func (m *Model) after() time.Time {
-	at := m.reel.Newest()
+// after is the time of the last state of a reel, behind which the next sample is; zero without one.
+func after(r *top.Reel) time.Time {
+	at := r.Newest()
 	if !at.IsZero() {
 		at = at.Add(time.Millisecond) // times of states have no parts of one, and those of samples do
 	}

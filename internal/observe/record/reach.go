@@ -38,9 +38,6 @@ type Gap struct {
 	To   time.Time `json:"to"`
 }
 
-// gapFrom is the shortest gap that is told.
-const gapFrom = 2 * time.Minute
-
 // Lasts is how long so many bytes last at the rate of the record so far; 0 where that is not known yet.
 func (r *Reach) Lasts() time.Duration {
 	span := r.To.Sub(r.From)

@@ -5,7 +5,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"unicode"
 
 	"bulkhead/internal/selinux/avc"
 )
@@ -156,18 +155,6 @@ func escaped(at string) string {
 		b.WriteRune(r)
 	}
 	return b.String()
-}
-
-// quoted is a path as a shell takes it for one word: who may make files chooses their names, and root types the
-// command.
-func quoted(at string) string {
-	if !strings.ContainsFunc(at, func(r rune) bool {
-		return !unicode.IsLetter(r) && !unicode.IsDigit(r) &&
-			!strings.ContainsRune("/._-+:,=@%", r)
-	}) {
-		return at
-	}
-	return "'" + strings.ReplaceAll(at, "'", `'\''`) + "'"
 }
 
 func pathsOf(denials []avc.Denial) []string {

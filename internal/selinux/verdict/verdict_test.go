@@ -190,8 +190,9 @@ func TestNamesInCommands(t *testing.T) {
 			t.Errorf("%q, want %s", v.Fix, want)
 		}
 	}
-	v := only(t, verdict.Host{Policy: allowing(), Starts: policy{domains: map[string]string{"mysqld_exec_t": "mysqld_t"}},
-		Files: files{expected: map[string]string{"/opt/a b": "mysqld_exec_t"}}},
+	v := only(t, verdict.Host{Policy: allowing(),
+		Starts: policy{domains: map[string]string{"mysqld_exec_t": "mysqld_t"}},
+		Files:  files{expected: map[string]string{"/opt/a b": "mysqld_exec_t"}}},
 		from("system_u:system_r:initrc_t:s0", "write", `comm="a" exe="/opt/a b"`, varLib, "file"))
 	if len(v.Fix) != 1 || !strings.HasPrefix(v.Fix[0], "restorecon -v '/opt/a b', ") {
 		t.Errorf("%q", v.Fix)
