@@ -18,6 +18,9 @@ func (j *judge) label(permissions []string) bool {
 		return false
 	}
 	paths := pathsOf(j.left)
+	if socket {
+		paths = paths[:min(shown, len(paths))]
+	}
 	found, others := map[Kind]int{}, []string{}
 	for _, at := range paths {
 		var kind Kind
