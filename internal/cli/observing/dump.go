@@ -2,6 +2,7 @@ package observing
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -88,12 +89,27 @@ func (s Session) write(cmd *cobra.Command, w wanted) error {
 		return err
 	}
 	defer segments.Close()
+	read := untilDone{segments, cmd.Context()}
 	return s.into(w.into, func(out io.Writer) error {
 		if w.format == formatRecord {
-			return rewrite(out, segments, from, to)
+			return rewrite(out, read, from, to)
 		}
-		return dump.Write(out, w.format, segments, from, to)
+		return dump.Write(out, w.format, read, from, to)
 	})
+}
+
+// untilDone reads until a context ends: who interrupts a dump gets no file that is half of one.
+type untilDone struct {
+	io.Reader
+
+	ctx context.Context //nolint:containedctx // of one reading
+}
+
+func (r untilDone) Read(b []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(b)
 }
 
 // between says from when to when. Times of day are the last ones before the end of what there is, which is now unless

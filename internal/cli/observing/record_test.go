@@ -36,6 +36,10 @@ func recorded(t *testing.T) string {
 
 // verb runs a verb where no agent answers.
 func verb(state string, args ...string) (string, error) {
+	return verbUntil(context.Background(), state, args...)
+}
+
+func verbUntil(ctx context.Context, state string, args ...string) (string, error) {
 	var out bytes.Buffer
 	s := Session{Out: &out, Stdout: &out, State: &state, JSON: new(bool), Socket: new("/nowhere"),
 		Agent: func(context.Context) (*agent.Client, error) { return nil, nil },
@@ -45,7 +49,7 @@ func verb(state string, args ...string) (string, error) {
 			c.SetArgs(args[1:])
 			c.SilenceErrors, c.SilenceUsage = true, true
 			c.SetOut(io.Discard)
-			err := c.Execute()
+			err := c.ExecuteContext(ctx)
 			return out.String(), err
 		}
 	}
@@ -99,6 +103,20 @@ func TestIncident(t *testing.T) {
 	if _, err := verb(state, append(dump, "--format", "record", "--into", file)...); !errors.Is(err, os.ErrExist) ||
 		api.HintOf(err) == "" {
 		t.Errorf("a file that is there: %v", err)
+	}
+}
+
+// A dump that is interrupted leaves no file behind that is half of one.
+func TestInterrupted(t *testing.T) {
+	state, file := recorded(t), filepath.Join(t.TempDir(), "incident")
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	for _, format := range []string{"csv", "json", "openmetrics", "record"} {
+		_, err := verbUntil(ctx, state, "dump", "--from", "2026-11-20 01:00", "--to", "2026-11-20 03:00", "--format",
+			format, "--into", file)
+		if _, there := os.Lstat(file); !errors.Is(err, context.Canceled) || !errors.Is(there, os.ErrNotExist) {
+			t.Errorf("%s: %v, and the file: %v", format, err, there)
+		}
 	}
 }
 
