@@ -38,7 +38,7 @@ func (a *Agent) see(ctx context.Context) {
 	case seen.View != nil:
 		a.watched = sampling.Of(seen.View, seen.Tasks, seen.Revision)
 	case seen.Rests:
-		a.watched = &sampling.Watched{}
+		a.watched = sampling.Nothing(seen.Record)
 	}
 	a.observer.See(ctx, a.watched)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/observe/record"
 	"bulkhead/internal/sampling"
 )
@@ -64,6 +65,12 @@ func TestRecord(t *testing.T) {
 	if err != nil || ticks != last.Ticks || limits == 0 {
 		t.Errorf("%d ticks of %d come, %d with the limit: %v", ticks, last.Ticks, limits, err)
 	}
+	s.must(api.Request{Verb: "release", All: true})
+	s.stop()
+	s.startWith(options)
+	s.reach("the policy's bounds, also released", func(r *record.Reach) bool {
+		return r.Segments > last.Segments && r.Most == 8<<20 && r.Age == 48*time.Hour
+	})
 	s.apply("agent: {record: {size: 0}}\n" + groups)
 	s.reach("nothing", func(r *record.Reach) bool { return r.Off && r.Ticks == 0 })
 	if files, err := os.ReadDir(sampling.RecordIn(s.state)); err != nil || len(files) > 0 {

@@ -7,6 +7,9 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/confirm"
 	"bulkhead/internal/metrics"
+	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/parse"
+	"bulkhead/internal/state"
 	"bulkhead/internal/transaction"
 )
 
@@ -38,6 +41,21 @@ type Seen struct {
 	Tasks    map[string][]cgroup.Dir // where the threads of each group of the view are
 	Revision int                     // that was in force; 0 while nothing is governed
 	Rests    bool                    // nothing is governed; false, too, before the first look
+	// Record bounds the record while nothing is governed: as the applied policy says, also a released one. It is nil
+	// where that cannot be read.
+	Record *policy.Record
+}
+
+// recordOf is how much of the record the applied policy keeps.
+func recordOf(s *state.Documents) *policy.Record {
+	if s.Applied == nil {
+		return &policy.Record{}
+	}
+	p, err := parse.Policy(s.Applied.Sources)
+	if err != nil {
+		return nil
+	}
+	return &p.Agent.Record
 }
 
 // Seen is what the last full look saw. It gives the view once, and none until the next full look: a view is large. It

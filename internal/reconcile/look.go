@@ -78,7 +78,9 @@ func (c *Reconciler) Look(ctx context.Context, o LookOptions) (LookResult, error
 	if s.Rests() {
 		c.due.dealtWith(c.memory.Resolved, at, nil)
 		c.Admitted.Shut()
-		c.memory.seen = Seen{Rests: true}
+		if o.Full || !c.memory.seen.Rests {
+			c.memory.seen = Seen{Rests: true, Record: recordOf(s)}
+		}
 		return LookResult{}, nil
 	}
 	l := transaction.OptionsOver(s, s.Applied.Sources)

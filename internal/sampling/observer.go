@@ -97,7 +97,7 @@ func NewObserver(o Options) *Observer {
 // ctx ends. It is for one goroutine.
 func (o *Observer) See(ctx context.Context, w *Watched) {
 	o.kernel.Watch(w)
-	if w != nil {
+	if w != nil && w.record != nil {
 		o.Record.Bound(record.Bound{Off: w.record.Off, Size: int64(w.record.Size), Age: w.record.Age})
 	}
 	if o.running {

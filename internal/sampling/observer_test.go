@@ -10,6 +10,7 @@ import (
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/observe"
 	"bulkhead/internal/observe/record"
+	"bulkhead/internal/policy"
 )
 
 // What an observer samples is recorded, to the last sample, and the record says what the sample does.
@@ -21,7 +22,7 @@ func TestRecorded(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	defer end()
 	began := time.Now()
-	o.See(ctx, &Watched{})
+	o.See(ctx, Nothing(&policy.Record{}))
 	for reach := (record.Reach{}); reach.Ticks < 5; time.Sleep(10 * time.Millisecond) {
 		var err error
 		if reach, err = o.Record.Reach(); err != nil || time.Since(began) > time.Minute {

@@ -27,8 +27,11 @@ type Watched struct {
 	cpus    int
 	// revision is that of the policy in force; 0: none is, or everything is released.
 	revision int
-	record   policy.Record
+	record   *policy.Record // nil where it is not known
 }
+
+// Nothing is what is to be sampled where no group is governed.
+func Nothing(record *policy.Record) *Watched { return &Watched{record: record} }
 
 // watchedGroup is one group with what does not have to be read again.
 type watchedGroup struct {
@@ -44,7 +47,7 @@ func Of(v *transaction.View, tasks map[string][]cgroup.Dir, revision int) *Watch
 		cpus:     len(v.Facts.CPUs),
 		revision: revision}
 	if v.Policy != nil {
-		w.record = v.Policy.Agent.Record
+		w.record = new(v.Policy.Agent.Record)
 	}
 	processes := map[string]int{}
 	for _, p := range v.Members {

@@ -437,9 +437,14 @@ func TestOnce(t *testing.T) {
 	}
 	live := 0
 	once, err = Take(t.Context(), Options{Load: nothing,
-		Live: func(context.Context, time.Time) (*observe.Sample, error) {
-			live++
-			return sample(live), nil
+		Live: func(_ context.Context, after time.Time) (*observe.Sample, error) {
+			s := sample(live)
+			s.At = s.At.Add(456 * time.Microsecond) // as an agent's
+			if !s.At.After(after) {
+				live++
+				s = sample(live)
+			}
+			return s, nil
 		}})
 	if err != nil || once.Groups[0].Shown["cpu"] != "0.50" {
 		t.Errorf("of a running agent: %+v, %v", once, err)

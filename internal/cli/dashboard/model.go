@@ -136,17 +136,23 @@ func (m *Model) follow() tea.Cmd {
 		return nil
 	}
 	m.following = true
-	after := m.reel.Newest()
-	if !after.IsZero() {
-		after = after.Add(time.Millisecond) // times of the record have no parts of one
-	}
+	last := after(m.reel)
 	return func() tea.Msg {
-		s, err := m.o.Live(m.ctx, after)
+		s, err := m.o.Live(m.ctx, last)
 		if err != nil {
 			return failed{err}
 		}
 		return sampled{s}
 	}
+}
+
+// after is the time of the last state of a reel, behind which the next sample is; zero without one.
+func after(r *top.Reel) time.Time {
+	at := r.Newest()
+	if !at.IsZero() {
+		at = at.Add(time.Millisecond) // times of states have no parts of one, and those of samples do
+	}
+	return at
 }
 
 // again waits before the agent is asked again.

@@ -75,7 +75,7 @@ func Take(ctx context.Context, o Options) (*Once, error) {
 	}
 	m.take(msg)
 	for n := 0; m.live && n < 3; n++ {
-		s, err := o.Live(ctx, m.reel.Newest())
+		s, err := o.Live(ctx, after(m.reel))
 		if err != nil {
 			return nil, err
 		}

@@ -2,6 +2,7 @@ package observing
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -88,12 +89,27 @@ func (s Session) write(cmd *cobra.Command, w wanted) error {
 		return err
 	}
 	defer segments.Close()
+	read := untilDone{segments, cmd.Context()}
 	return s.into(w.into, func(out io.Writer) error {
 		if w.format == formatRecord {
-			return rewrite(out, segments, from, to)
+			return rewrite(out, read, from, to)
 		}
-		return dump.Write(out, w.format, segments, from, to)
+		return dump.Write(out, w.format, read, from, to)
 	})
+}
+
+// untilDone reads until a context ends: who interrupts a dump gets no file that is half of one.
+type untilDone struct {
+	io.Reader
+
+	ctx context.Context //nolint:containedctx // of one reading
+}
+
+func (r untilDone) Read(b []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(b)
 }
 
 // between says from when to when. Times of day are the last ones before the end of what there is, which is now unless
@@ -103,24 +119,29 @@ func (w wanted) between(reach record.Reach, now time.Time) (from, to time.Time, 
 		now = reach.To
 	}
 	to = now
+	ago, wrong := time.ParseDuration(w.from)
+	beforeEnd := wrong == nil
 	switch {
+	case beforeEnd:
 	case w.from != "":
 		if from, err = usage.Past(w.from, now); err != nil {
 			return from, to, fmt.Errorf("--from: %w", err)
+		}
+		if _, wrong := time.ParseDuration(w.to); wrong != nil {
+			now = from.AddDate(0, 0, 1).Add(-time.Second) // a time of day is the next one
 		}
 	case w.file != "":
 		from = reach.From
 	}
 	if w.to != "" {
-		to, err = usage.Past(w.to, now)
-		if err == nil && to.Before(from) {
-			to, err = usage.Past(w.to, from.AddDate(0, 0, 1))
-		}
-		if err != nil {
+		if to, err = usage.Past(w.to, now); err != nil {
 			return from, to, fmt.Errorf("--to: %w", err)
 		}
 	}
-	if from.IsZero() {
+	switch {
+	case beforeEnd:
+		from = to.Add(-ago)
+	case from.IsZero():
 		from = to.Add(-time.Hour)
 	}
 	if to.Before(from) {
@@ -152,7 +173,8 @@ func (s Session) into(name string, write func(io.Writer) error) error {
 	} else {
 		f, wrong := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if wrong != nil {
-			return wrong
+			return &api.Error{Code: api.CodeFailed, Err: wrong, Hint: "name a file that is not there yet, in a " +
+				"directory that may be written"}
 		}
 		err = errors.Join(write(f), f.Close())
 		if err != nil && !errors.Is(err, record.ErrDamaged) {

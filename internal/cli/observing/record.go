@@ -80,8 +80,8 @@ func printReach(out io.Writer, r record.Reach) {
 		render.Printf(out, "no record   from %s to %s\n", moment(g.From), moment(g.To))
 	}
 	if r.Damaged > 0 {
-		render.Printf(out, "damaged     %s that cannot be read, and will go as the oldest do\n",
-			render.Count(r.Damaged, "file", "files"))
+		render.Printf(out, "damaged     %s that cannot be read; a dump goes without\n",
+			render.Count(r.Damaged, "part", "parts"))
 	}
 	if r.Error != "" {
 		render.Printf(out, "not written since %s: %s\n", moment(r.Since), r.Error)

@@ -36,6 +36,10 @@ func recorded(t *testing.T) string {
 
 // verb runs a verb where no agent answers.
 func verb(state string, args ...string) (string, error) {
+	return verbUntil(context.Background(), state, args...)
+}
+
+func verbUntil(ctx context.Context, state string, args ...string) (string, error) {
 	var out bytes.Buffer
 	s := Session{Out: &out, Stdout: &out, State: &state, JSON: new(bool), Socket: new("/nowhere"),
 		Agent: func(context.Context) (*agent.Client, error) { return nil, nil },
@@ -45,7 +49,7 @@ func verb(state string, args ...string) (string, error) {
 			c.SetArgs(args[1:])
 			c.SilenceErrors, c.SilenceUsage = true, true
 			c.SetOut(io.Discard)
-			err := c.Execute()
+			err := c.ExecuteContext(ctx)
 			return out.String(), err
 		}
 	}
@@ -96,8 +100,44 @@ func TestIncident(t *testing.T) {
 	if err != nil || !strings.HasPrefix(says, want) {
 		t.Errorf("of the file it says %s, %v", says, err)
 	}
-	if _, err := verb(state, append(dump, "--format", "record", "--into", file)...); !errors.Is(err, os.ErrExist) {
+	if _, err := verb(state, append(dump, "--format", "record", "--into", file)...); !errors.Is(err, os.ErrExist) ||
+		api.HintOf(err) == "" {
 		t.Errorf("a file that is there: %v", err)
+	}
+}
+
+// A dump that is interrupted leaves no file behind that is half of one.
+func TestInterrupted(t *testing.T) {
+	state, file := recorded(t), filepath.Join(t.TempDir(), "incident")
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	for _, format := range []string{"csv", "json", "openmetrics", "record"} {
+		_, err := verbUntil(ctx, state, "dump", "--from", "2026-11-20 01:00", "--to", "2026-11-20 03:00", "--format",
+			format, "--into", file)
+		if _, there := os.Lstat(file); !errors.Is(err, context.Canceled) || !errors.Is(there, os.ErrNotExist) {
+			t.Errorf("%s: %v, and the file: %v", format, err, there)
+		}
+	}
+}
+
+// Times of day are the last ones, and --to the next one after --from; a length of time is so long before the end.
+func TestBetween(t *testing.T) {
+	now := time.Date(2026, 11, 20, 10, 0, 0, 0, time.Local)
+	for _, c := range []struct{ from, to, want string }{
+		{"", "", "20 09:00 to 20 10:00"}, {"90m", "", "20 08:30 to 20 10:00"}, {"", "03:00", "20 02:00 to 20 03:00"},
+		{"90m", "03:00", "20 01:30 to 20 03:00"}, {"90m", "30m", "20 08:00 to 20 09:30"},
+		{"02:00", "03:00", "20 02:00 to 20 03:00"}, {"22:00", "02:00", "19 22:00 to 20 02:00"},
+		{"22:00", "23:00", "19 22:00 to 19 23:00"}, {"2026-11-18 22:00", "02:00", "18 22:00 to 19 02:00"},
+		{"2026-11-19 03:00", "2026-11-19 02:00", "error"}, {"soon", "", "error"},
+	} {
+		from, to, err := wanted{from: c.from, to: c.to}.between(record.Reach{}, now)
+		got := from.Format("02 15:04") + " to " + to.Format("02 15:04")
+		if err != nil {
+			got = "error"
+		}
+		if got != c.want {
+			t.Errorf("--from %q --to %q is %s, want %s: %v", c.from, c.to, got, c.want, err)
+		}
 	}
 }
 
@@ -120,8 +160,11 @@ func TestNothingToDump(t *testing.T) {
 		if _, err := verb(t.TempDir(), args...); !errors.As(err, &failed) || failed.Hint == "" {
 			t.Errorf("%s without a record: %v", args, err)
 		}
-		if _, err := verb(state, append(args, "--file", "/no/such/file")...); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s of no file: %v", args, err)
+		for _, file := range []string{"/no/such/file", "/etc/passwd"} {
+			_, err := verb(state, append(args, "--file", file)...)
+			if failed = nil; !errors.As(err, &failed) || !strings.Contains(err.Error(), file) || failed.Hint == "" {
+				t.Errorf("%s of %s: %v", args, file, err)
+			}
 		}
 	}
 }
@@ -160,7 +203,7 @@ func TestDumpDamaged(t *testing.T) {
 	if err := os.Truncate(files[3], 100); err != nil {
 		t.Fatal(err)
 	}
-	if says, err := verb(state, "record"); err != nil || !strings.Contains(says, "damaged     1 file that") {
+	if says, err := verb(state, "record"); err != nil || !strings.Contains(says, "damaged     1 part that") {
 		t.Errorf("it says %s, %v", says, err)
 	}
 }
@@ -177,7 +220,7 @@ samples     36000, with 4194304 figures
 size        2 MiB, 0.50 bytes a figure
 kept        256 MiB and 30 days at most, which last for about 30 days
 no record   from 2026-11-20 02:00:00 to 2026-11-20 03:00:00
-damaged     2 files that cannot be read, and will go as the oldest do
+damaged     2 parts that cannot be read; a dump goes without
 not written since 2026-11-22 03:00:00: no space left
 1 sample was lost since the agent started
 `

@@ -13,6 +13,7 @@ import (
 
 	"bulkhead/internal/agent"
 	"bulkhead/internal/api"
+	"bulkhead/internal/linux/sysroot"
 	"bulkhead/internal/observe/record"
 	"bulkhead/internal/sampling"
 )
@@ -54,7 +55,12 @@ func (s Session) source(ctx context.Context, file string) (source, error) {
 // reach says what the record has.
 func (s source) reach(ctx context.Context) (record.Reach, error) {
 	if s.agent == nil {
-		return record.Survey(s.name)
+		r, err := record.Survey(s.name)
+		if err != nil {
+			err = &api.Error{Code: api.CodeFailed, Err: fmt.Errorf("read %q: %w", s.name, sysroot.Cause(err)),
+				Hint: "name a file that `bulkhead dump --format record --into FILE` wrote, and that may be read"}
+		}
+		return r, err
 	}
 	r, err := s.agent.Record(ctx)
 	if err != nil || r == nil {

@@ -30,6 +30,9 @@ const (
 	mostSpan = time.Hour
 )
 
+// gapFrom is the shortest gap that is told.
+const gapFrom = 2 * time.Minute
+
 // entry is one file of a record.
 type entry struct {
 	name string

@@ -19,7 +19,7 @@ type Reach struct {
 	Figures  int64     `json:"figures"`
 	Bytes    int64     `json:"bytes"`
 	Segments int       `json:"segments"`
-	Damaged  int       `json:"damaged,omitempty"` // files that cannot be read
+	Damaged  int       `json:"damaged,omitempty"` // segments that cannot be read
 	// Gaps are times of more than two minutes without a tick, the oldest first: the agent did not run, or could not
 	// write.
 	Gaps []Gap `json:"gaps,omitempty"`
@@ -37,9 +37,6 @@ type Gap struct {
 	From time.Time `json:"from"`
 	To   time.Time `json:"to"`
 }
-
-// gapFrom is the shortest gap that is told.
-const gapFrom = 2 * time.Minute
 
 // Lasts is how long so many bytes last at the rate of the record so far; 0 where that is not known yet.
 func (r *Reach) Lasts() time.Duration {
@@ -141,12 +138,19 @@ func (r *Reach) surveyFile(name string) error {
 		return err
 	}
 	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
 	for {
 		h, _, _, err := readHead(f)
-		if errors.Is(err, io.EOF) {
+		switch {
+		case errors.Is(err, io.EOF):
 			return nil
-		}
-		if err != nil {
+		case errors.Is(err, ErrDamaged), err == nil && r.Bytes+h.Size > info.Size():
+			r.Damaged++ // and where the next one begins is not known
+			return nil
+		case err != nil:
 			return err
 		}
 		r.Bytes += h.Size

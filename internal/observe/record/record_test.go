@@ -277,6 +277,14 @@ func TestDamagedFile(t *testing.T) {
 		}
 	}
 	name := filepath.Join(t.TempDir(), "sent")
+	for _, n := range []int{len(whole) - 1, len(parts[0]) + len(parts[1]) + 3, len(whole) - len(parts[2]) + headSize} {
+		if err := os.WriteFile(name, whole[:n], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := Survey(name); err != nil || r.Ticks != 2 || r.Damaged != 1 || r.Bytes > int64(n) {
+			t.Errorf("cut off behind %d bytes it has %+v: %v", n, r, err)
+		}
+	}
 	if err := os.WriteFile(name, whole, 0o600); err != nil {
 		t.Fatal(err)
 	}

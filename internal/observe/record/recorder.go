@@ -18,6 +18,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"math"
 	"os"
 	"sync"
 	"time"
@@ -72,6 +73,7 @@ type Recorder struct {
 	open    entry
 	encoder encoder
 	ticks   int
+	last    int64 // when the last tick was, in milliseconds since 1970
 	buffer  []byte
 	retryAt time.Time
 }
@@ -112,7 +114,7 @@ func (r *Recorder) Take(t Tick) {
 	switch {
 	case len(t.Parts) == 0:
 	case r.now.Off:
-		r.result(t.At, r.empty(t.At))
+		r.result(t.At, r.empty())
 	case t.At.Before(r.retryAt) && r.retryAt.Sub(t.At) <= retryAfter:
 		r.Lose()
 	default:
@@ -148,14 +150,14 @@ func (r *Recorder) Close() {
 }
 
 // empty takes everything away.
-func (r *Recorder) empty(now time.Time) error {
+func (r *Recorder) empty() error {
 	if _, err := os.Lstat(r.o.Dir); r.dir == nil && errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	err := r.ready()
 	if err == nil {
 		r.end()
-		r.keepTo(r.size(), now)
+		r.keepTo(r.size())
 	}
 	return err
 }
@@ -165,8 +167,9 @@ func (r *Recorder) write(t Tick) error {
 	if err := r.ready(); err != nil {
 		return err
 	}
-	if r.file != nil && (t.At.UnixMilli()-r.open.from >= sealAfter.Milliseconds() || r.open.size >= mostOpen ||
-		t.At.UnixMilli() < r.open.from) {
+	at := t.At.UnixMilli()
+	if r.file != nil && (at-r.open.from >= sealAfter.Milliseconds() || r.open.size >= mostOpen || at < r.open.from ||
+		at-r.last >= gapFrom.Milliseconds()) { // a gap is told between segments
 		r.end()
 		r.sealAll()
 	}
@@ -185,6 +188,7 @@ func (r *Recorder) write(t Tick) error {
 	}
 	r.open.size += int64(n)
 	r.ticks++
+	r.last = at
 	return nil
 }
 
@@ -198,7 +202,7 @@ func (r *Recorder) append(t Tick) (int, error) {
 	if len(r.buffer) > mostTick {
 		return 0, fmt.Errorf("a sample of %d bytes is too large", len(r.buffer))
 	}
-	r.keepTo(r.size()+int64(len(r.buffer)), t.At)
+	r.keepTo(r.size() + int64(len(r.buffer)))
 	if err := r.room(int64(len(r.buffer))); err != nil {
 		return 0, err
 	}
@@ -374,13 +378,16 @@ func (r *Recorder) size() (sum int64) {
 }
 
 // keepTo removes the oldest files while so many bytes are more than there may be, and those of which every tick is too
-// old.
-func (r *Recorder) keepTo(size int64, now time.Time) {
+// old. Now is what the last two files say: a clock that is wrong for a moment takes nothing away.
+func (r *Recorder) keepTo(size int64) {
 	most := cmp.Or(r.now.Size, defaultSize)
 	if r.now.Off {
 		most = 0
 	}
-	oldest := now.Add(-cmp.Or(r.now.Age, defaultAge) - sealAfter).UnixMilli()
+	oldest := int64(math.MinInt64)
+	if n := len(r.files); n > 1 {
+		oldest = min(r.files[n-1].from, r.files[n-2].from) - cmp.Or(r.now.Age, defaultAge).Milliseconds()
+	}
 	for len(r.files) > 0 && r.prune {
 		if size <= most && r.files[0].from >= oldest {
 			return

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -128,6 +129,55 @@ func TestRecord(t *testing.T) {
 	}
 }
 
+// A clock that is wrong for a while takes nothing of what was recorded away, also when the recorder begins again later.
+func TestClockLeaps(t *testing.T) {
+	dir := t.TempDir()
+	r := New(Options{Dir: dir})
+	r.Bound(Bound{})
+	n := 0
+	take := func(at time.Time) {
+		r.Take(plain(at, 5))
+		n++
+	}
+	for i := range 60 {
+		take(start.Add(time.Duration(i) * time.Minute))
+	}
+	for i := range 10 {
+		take(start.AddDate(20, 0, 0).Add(time.Duration(i) * time.Second))
+	}
+	for i := range 60 {
+		if i%40 == 20 {
+			r.Close()
+			r = New(Options{Dir: dir})
+			r.Bound(Bound{})
+		}
+		take(start.Add(time.Duration(60+i) * time.Minute))
+	}
+	if got := all(t, dir); len(got) != n {
+		t.Errorf("%d ticks of %d are left", len(got), n)
+	}
+}
+
+// A gap of a few minutes is told, too: the host slept, or every collector was off.
+func TestGaps(t *testing.T) {
+	dir := t.TempDir()
+	r := New(Options{Dir: dir})
+	want := []Gap{}
+	at := start
+	for _, pause := range []time.Duration{time.Second, gapFrom - time.Second, gapFrom, time.Second, 5 * time.Minute} {
+		r.Take(plain(at, 5))
+		next := at.Add(pause)
+		if pause >= gapFrom {
+			want = append(want, Gap{at, next})
+		}
+		at = next
+	}
+	r.Take(plain(at, 5))
+	if got := reach(t, r); !slices.Equal(got.Gaps, want) || got.Ticks != 6 {
+		t.Errorf("of %d ticks there are gaps %v, want %v", got.Ticks, got.Gaps, want)
+	}
+}
+
 // The record never has more bytes than it may, but for the segment that is being sealed; the oldest go first. What is
 // too old goes although there is room.
 func TestBound(t *testing.T) {
@@ -160,7 +210,7 @@ func TestBound(t *testing.T) {
 		r.Take(plain(at.To.Add(time.Duration(i+1)*5*time.Second), 20))
 	}
 	now := reach(t, r)
-	if age := now.To.Sub(now.From); age < time.Hour || age > time.Hour+2*sealAfter {
+	if age := now.To.Sub(now.From); age < time.Hour || age > time.Hour+3*sealAfter {
 		t.Errorf("with an hour to keep it reaches back %v", age)
 	}
 	r.Bound(Bound{Off: true})
@@ -309,7 +359,9 @@ func TestBoundNotSaid(t *testing.T) {
 		t.Errorf("it reaches back to %v", at.From)
 	}
 	r.Bound(Bound{})
-	r.Take(plain(late.Add(time.Second), 1))
+	for i := range 3 { // of which two are files
+		r.Take(plain(late.Add(time.Duration(i+1)*sealAfter), 1))
+	}
 	if at := reach(t, r); !at.From.Equal(late) {
 		t.Errorf("with a bound it reaches back to %v", at.From)
 	}

@@ -39,7 +39,7 @@ const near = 0.9
 
 var knobs = map[string]knob{
 	"cpu.limit": {text: cores,
-		set:  func(v float64) string { return strconv.FormatFloat(math.Ceil(10*v)/10, 'f', -1, 64) },
+		set:  tenths,
 		used: func(s *State, group, _ string) (float64, bool) { return s.sum(cpuTime, group, true) },
 		bites: func(s *State, group, _ string, _ float64) string {
 			if part, ok := s.throttled(group); ok && part > 0 {
@@ -62,6 +62,9 @@ var knobs = map[string]knob{
 	"network.ingress.max": network("ingress"),
 }
 
+// tenths is a number of CPUs, rounded up: 0.3 for 0.2 × 1.5, which floating point has as a bit more than 0.3.
+func tenths(v float64) string { return strconv.FormatFloat(math.Ceil(10*v-1e-6)/10, 'f', -1, 64) }
+
 func mebibytes(v float64) string {
 	return strconv.FormatFloat(math.Ceil(v/(1<<20)), 'f', 0, 64) + "MiB"
 }
@@ -76,7 +79,11 @@ func memoryUsed(s *State, group, _ string) (float64, bool) { return s.sum(charge
 func counted(metric, text string) func(*State, string, string, float64) string {
 	return func(s *State, group, _ string, _ float64) string {
 		if rate, ok := s.sum(metric, group, true); ok && rate > 0 {
-			return fmt.Sprintf(text, strconv.FormatFloat(rate, 'g', 2, 64))
+			often := strconv.FormatFloat(rate, 'g', 2, 64)
+			if rate >= 10 {
+				often = count(rate)
+			}
+			return fmt.Sprintf(text, often)
 		}
 		return ""
 	}

@@ -183,7 +183,8 @@ func (s *State) Figures(metric, group string) (all []Figure) {
 	return all
 }
 
-// rate is by how much a counter grew in a second between the two readings. One that is lower than before began anew.
+// rate is by how much a counter grew in a second between the two readings. Of one that is lower than before nobody
+// knows: its group was made again, or one of several units that it is the sum of has stopped.
 func (p pair) rate(i int) (rate float64, known bool) {
 	if p.before == nil {
 		return 0, false
@@ -197,14 +198,11 @@ func (p pair) rate(i int) (rate float64, known bool) {
 		}
 		j = at
 	}
-	if span <= 0 {
+	grown := p.now.values[i] - p.before.values[j]
+	if span <= 0 || grown < 0 {
 		return 0, false
 	}
-	now, before := p.now.values[i], p.before.values[j]
-	if now < before {
-		before = 0
-	}
-	return (now - before) / span, true
+	return grown / span, true
 }
 
 // sum adds up the values of figures whose labels begin with these, or their rates; false when there is none.

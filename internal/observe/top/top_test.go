@@ -239,7 +239,8 @@ func TestReplayIsWhatWasShown(t *testing.T) {
 	}
 }
 
-// A counter that is lower than before began anew, and what is not read any more is not shown for long.
+// A counter that is lower than before has no rate: where a group has several units, and one is started again, the rest
+// of the sum is not what was used since. What is not read any more is not shown for long.
 func TestAnewAndGone(t *testing.T) {
 	var s *State
 	take := func(second int, parts ...record.Part) {
@@ -257,7 +258,7 @@ func TestAnewAndGone(t *testing.T) {
 	for i, c := range []struct {
 		seconds float64
 		want    string
-	}{{100, "-"}, {105, "1.00"}, {1, "0.20"}, {3.5, "0.50"}} {
+	}{{100, "-"}, {105, "1.00"}, {51, "-"}, {53.5, "0.50"}} {
 		if take(5*i, cpu(c.seconds)); text() != c.want {
 			t.Errorf("reading %d: %s, want %s", i, text(), c.want)
 		}
@@ -271,6 +272,22 @@ func TestAnewAndGone(t *testing.T) {
 	}
 	if take(60, cpu(100)); text() != "-" {
 		t.Errorf("read once again: %s", text())
+	}
+}
+
+// A group that comes as another one goes is another one, though there are as many figures as before.
+func TestOneComesAsOneGoes(t *testing.T) {
+	var s *State
+	for i, group := range []string{"a", "b", "b"} {
+		at := time.Unix(int64(1000+5*i), 0)
+		s = s.Next(record.Tick{At: at, Parts: []record.Part{{Name: observe.CPU, Read: at, Figures: []record.Figure{
+			{Key: record.KeyOf(cpuTime, group, "", ""), Value: float64(100 + 5*i)}}}}})
+		want := []string{"-", "-", "1.00"}[i]
+		groups := s.Groups()
+		if len(groups) != 1 || groups[0].Name != group || Columns[0].Cell(s, group).Text != want {
+			t.Errorf("reading %d: %+v with %s, want %s with %s", i, groups, Columns[0].Cell(s, groups[0].Name).Text,
+				group, want)
+		}
 	}
 }
 
@@ -361,6 +378,27 @@ func TestLimits(t *testing.T) {
 	for _, l := range all {
 		if l.Key == "tasks" && (l.Asked != "500" || l.Held != "600" || l.Used != "1119") {
 			t.Errorf("tasks: %+v", l)
+		}
+	}
+}
+
+// What is suggested is half as much again, and what was counted stands there as a person writes it.
+func TestSuggestions(t *testing.T) {
+	for held, want := range map[float64]string{0.2: "0.3", 0.4: "0.6", 0.5: "0.8", 1: "1.5", 2.2: "3.3"} {
+		if got := knobs["cpu.limit"].set(1.5 * held); got != want {
+			t.Errorf("for a limit of %v CPUs: %s, want %s", held, got, want)
+		}
+	}
+	for grown, want := range map[float64]string{1: "0.2", 10: "2", 6170: "1234", 2e6: "400k"} {
+		var s *State
+		for i, hits := range []float64{0, grown} {
+			at := time.Unix(int64(1000+5*i), 0)
+			s = s.Next(record.Tick{At: at, Parts: []record.Part{{Name: observe.Memory, Read: at,
+				Figures: []record.Figure{{Key: record.KeyOf(limitHits, "a", "", ""), Value: hits}}}}})
+		}
+		got := knobs["memory.max"].bites(s, "a", "", 0)
+		if got != "reached "+want+" times a second" {
+			t.Errorf("%v in 5 s: %s", grown, got)
 		}
 	}
 }

@@ -146,7 +146,7 @@ func (j *judge) domain() bool {
 			if now, known := j.Files.Actual(d.Exe); known && now != kind {
 				j.because("its label is %s now", now)
 			}
-			j.fix("restorecon -v %s, and start the service again", d.Exe)
+			j.fix("restorecon -v %s, and start the service again", quoted(d.Exe))
 		}
 	}
 	switch {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode"
 
 	"bulkhead/internal/selinux/avc"
 )
@@ -235,6 +236,18 @@ func portsOf(denials []avc.Denial) []string {
 		return []string{"a port without a number in the log"}
 	}
 	return ports
+}
+
+// quoted is a path as a shell takes it for one word: who may make files chooses their names, and root types the
+// command.
+func quoted(at string) string {
+	if !strings.ContainsFunc(at, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) &&
+			!strings.ContainsRune("/._-+:,=@%", r)
+	}) {
+		return at
+	}
+	return "'" + strings.ReplaceAll(at, "'", `'\''`) + "'"
 }
 
 // distinct are the values of denials, each once, in their order.

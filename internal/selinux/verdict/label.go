@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -17,30 +18,52 @@ func (j *judge) label(permissions []string) bool {
 		return false
 	}
 	paths := pathsOf(j.left)
-	for _, at := range paths[:min(shown, len(paths))] {
+	if socket {
+		paths = paths[:min(shown, len(paths))]
+	}
+	found, others := map[Kind]int{}, []string{}
+	for _, at := range paths {
+		var kind Kind
+		var why string
 		if socket {
-			j.socketLabel(at)
+			kind, why = j.socketLabel(at)
 		} else {
-			j.fileLabel(at, permissions)
+			kind, why = j.fileLabel(at, permissions)
+		}
+		if kind == "" {
+			others = append(others, at)
+		}
+		if found[kind]++; found[kind] > shown || why == "" {
+			continue
+		}
+		j.because("%s", why)
+		if kind == Label {
+			j.fix("restorecon -v %s", quoted(at))
 		}
 	}
-	if more := len(paths) - shown; more > 0 && j.Kind == Label {
-		j.because("and %d paths more", more)
+	if more := found[Label] - shown; more > 0 {
+		j.because("and so have %d paths more", more)
 	}
-	if j.Kind != "" {
-		return true
+	switch {
+	case found[Label] > 0:
+		j.Kind = Label
+		if len(others) > 0 {
+			j.fix("run this again on a newer log: for %d other paths that does not help", len(others))
+		}
+	case found[Stale] > 0 && len(others) == 0:
+		j.Kind = Stale
+		j.fix("nothing: leave these lines out")
+	case !socket:
+		return j.place(others, permissions)
 	}
-	if socket {
-		return false
-	}
-	return j.place(paths, permissions)
+	return j.Kind != ""
 }
 
 // socketLabel compares the label of a socket's file: a connection is allowed by both, the socket and its file.
-func (j *judge) socketLabel(at string) {
+func (j *judge) socketLabel(at string) (kind Kind, why string) {
 	if j.Files == nil {
 		j.undecided("whether %s has the label that it should have, only its host tells", at)
-		return
+		return "", ""
 	}
 	want, known := j.Files.Expected(at, "sock_file")
 	now, has := j.Files.Actual(at)
@@ -49,38 +72,33 @@ func (j *judge) socketLabel(at string) {
 		j.undecided("whether %s has the label that it should have: it is not there now, or no file context is for it",
 			at)
 	case want != now:
-		j.mislabelled(at, now, want)
+		return Label, mislabelled(at, now, want)
 	}
+	return "", ""
 }
 
 // fileLabel compares the type in the log with what the file contexts give the path.
-func (j *judge) fileLabel(at string, permissions []string) {
+func (j *judge) fileLabel(at string, permissions []string) (kind Kind, why string) {
 	if j.Files == nil {
-		return
+		return "", ""
 	}
 	want, known := j.Files.Expected(at, j.Class)
 	if !known || want == j.Target {
-		return
+		return "", ""
 	}
 	if j.Policy != nil {
 		if a := j.Policy.Access(j.Source, want, j.Class, permissions); a.Known && len(a.Missing) > 0 {
-			j.because("%s should have the type %s, with which it would be denied, too", at, want)
-			return
+			return "", fmt.Sprintf("%s should have the type %s, with which it would be denied, too", at, want)
 		}
 	}
 	if now, has := j.Files.Actual(at); has && now == want {
-		j.Kind = Stale
-		j.because("%s has the type %s by now, as it should have; it had %s", at, want, j.Target)
-		j.fix("nothing: leave these lines out")
-		return
+		return Stale, fmt.Sprintf("%s has the type %s by now, as it should have; it had %s", at, want, j.Target)
 	}
-	j.mislabelled(at, j.Target, want)
+	return Label, mislabelled(at, j.Target, want)
 }
 
-func (j *judge) mislabelled(at, now, want string) {
-	j.Kind = Label
-	j.because("%s has the type %s; the file contexts of this host give it %s", at, now, want)
-	j.fix("restorecon -v %s", at)
+func mislabelled(at, now, want string) string {
+	return fmt.Sprintf("%s has the type %s; the file contexts of this host give it %s", at, now, want)
 }
 
 // place finds files below a directory whose type is for no program in particular: they want a label of their own.
@@ -125,8 +143,8 @@ func (j *judge) place(paths, permissions []string) bool {
 	if len(may) > 1 {
 		kind = "TYPE"
 	}
-	j.fix("semanage fcontext -a -t %s '%s(/.*)?', then restorecon -R -v %s%s", kind, escaped(where), where,
-		map[bool]string{true: "; TYPE is one of those above"}[kind == "TYPE"])
+	j.fix("semanage fcontext -a -t %s %s, then restorecon -R -v %s%s", kind, quoted(escaped(where)+"(/.*)?"),
+		quoted(where), map[bool]string{true: "; TYPE is one of those above"}[kind == "TYPE"])
 	return true
 }
 

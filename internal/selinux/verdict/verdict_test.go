@@ -1,6 +1,7 @@
 package verdict_test
 
 import (
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -132,6 +133,69 @@ func TestVerdicts(t *testing.T) {
 		if (v.Needed != "") != (c.kind == verdict.Rule) {
 			t.Errorf("%s: needs %q", name, v.Needed)
 		}
+	}
+}
+
+// What is said of many paths is true of each: one that is put right by now does not hide one that is not.
+func TestPathsOfOneGroup(t *testing.T) {
+	host := verdict.Host{Policy: allowing("mysqld_t mysqld_db_t file write"),
+		Files: files{expected: map[string]string{}, actual: map[string]string{}}}
+	log := func(kinds string) (text string) {
+		for i, kind := range kinds {
+			at := fmt.Sprintf("/data/%c%d", kind, i)
+			text += denied("write", `comm="mysqld" path="`+at+`"`, varLib, "file")
+			expected, actual := host.Files.(files).expected, host.Files.(files).actual
+			switch kind {
+			case 'w': // it has the wrong label
+				expected[at], actual[at] = "mysqld_db_t", "var_lib_t"
+			case 'n': // it has the right one by now
+				expected[at], actual[at] = "mysqld_db_t", "mysqld_db_t"
+			case 'r': // it had the right one
+				expected[at], actual[at] = "var_lib_t", "var_lib_t"
+			}
+		}
+		return text
+	}
+	for kinds, want := range map[string]string{
+		"n": "stale: nothing: leave these lines out", "nn": "stale: nothing: leave these lines out",
+		"wn": "wrong label: restorecon -v /data/w0", "nw": "wrong label: restorecon -v /data/w1",
+		"nnnnw": "wrong label: restorecon -v /data/w4",
+		"rrrrw": "wrong label: restorecon -v /data/w4; " +
+			"run this again on a newer log: for 4 other paths that does not help",
+		"wwwww": "wrong label: restorecon -v /data/w0; restorecon -v /data/w1; restorecon -v /data/w2",
+		"nr":    "wrong label: semanage fcontext -a -t mysqld_db_t '/data/r1(/.*)?', then restorecon -R -v /data/r1",
+	} {
+		v := only(t, host, log(kinds))
+		if got := string(v.Kind) + ": " + strings.Join(v.Fix, "; "); got != want {
+			t.Errorf("%s: %s, want %s", kinds, got, want)
+		}
+		if more := slices.Contains(v.Because, "and so have 2 paths more"); more != (kinds == "wwwww") {
+			t.Errorf("%s: because %q", kinds, v.Because)
+		}
+	}
+}
+
+// The name of a file is what somebody else has chosen: in a command that root types it is one word.
+func TestNamesInCommands(t *testing.T) {
+	host := verdict.Host{Policy: allowing("mysqld_t mysqld_db_t file write"), Files: files{
+		expected: map[string]string{"/data/a'; reboot": "mysqld_db_t", "/data/$(reboot)": "mysqld_db_t"}}}
+	path := func(at string) string { return "path=" + strings.ToUpper(hex.EncodeToString([]byte(at))) }
+	for log, want := range map[string]string{
+		path("/data/a'; reboot"):  `restorecon -v '/data/a'\''; reboot'`,
+		path("/data/$(reboot)"):   `restorecon -v '/data/$(reboot)'`,
+		path("/srv/a' $(reboot)"): `semanage fcontext -a -t mysqld_db_t '/srv/a'\'' \$\(reboot\)(/.*)?'`,
+	} {
+		v := only(t, host, denied("write", `comm="mysqld" `+log, varLib, "file"))
+		if len(v.Fix) != 1 || !strings.HasPrefix(v.Fix[0], want) {
+			t.Errorf("%q, want %s", v.Fix, want)
+		}
+	}
+	v := only(t, verdict.Host{Policy: allowing(),
+		Starts: policy{domains: map[string]string{"mysqld_exec_t": "mysqld_t"}},
+		Files:  files{expected: map[string]string{"/opt/a b": "mysqld_exec_t"}}},
+		from("system_u:system_r:initrc_t:s0", "write", `comm="a" exe="/opt/a b"`, varLib, "file"))
+	if len(v.Fix) != 1 || !strings.HasPrefix(v.Fix[0], "restorecon -v '/opt/a b', ") {
+		t.Errorf("%q", v.Fix)
 	}
 }
 
