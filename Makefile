@@ -128,6 +128,10 @@ bench-proof: deps build ## every proof, with figures and pictures into docs/proo
 	unshare --pid --fork --mount-proc --kill-child ./bulkhead bench all --rounds $(or $(ROUNDS),2) --out dist/proof --document docs/proof.md && held=0 || held=$$?; \
 		scripts/demo-table; exit $$held
 
+.PHONY: proof-check
+proof-check: ## says which scenarios were edited since the figures of docs/proof.md were measured
+	go test -tags proof -count 1 -run '^TestProofIsOfTheseScenarios$$' ./internal/bench
+
 .PHONY: race
 race: ## the unit tests under the race detector (needs gcc), properties checked 2,000 times
 	CGO_ENABLED=1 RAPID_CHECKS=2000 go test -race -timeout 30m ./...

@@ -11,7 +11,8 @@ import (
 func (r *run) result() *proof.Result {
 	s := r.scenario
 	result := &proof.Result{
-		Scenario: s.Name, Title: s.Title, Document: s.Document, Reports: s.Reports, Mechanism: s.Mechanism.String(),
+		Scenario: s.Name, Digest: s.Digest, Title: s.Title,
+		Document: s.Document, Reports: s.Reports, Mechanism: s.Mechanism.String(),
 		Started: r.started.UTC().Truncate(time.Second),
 		Took:    time.Since(r.started).Round(time.Second), Smoke: r.options.Smoke, Machine: r.machine.text(),
 		Load: r.loadAvg, Versions: map[string]string{},

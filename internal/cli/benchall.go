@@ -40,7 +40,7 @@ failed, if its shape did not hold, or if none ran.`,
 			}
 			good, ran := tally(outcomes)
 			if document != "" && ran {
-				if err := proof.WriteDocument(document, said(cmd), outcomes); err != nil {
+				if err := proof.WriteDocument(document, said(cmd), commit(), outcomes); err != nil {
 					return err
 				}
 			}

@@ -13,15 +13,18 @@ import (
 var documentPictures = []string{"arms", "rate"}
 
 // WriteDocument writes several results as one Markdown file, and their pictures into a directory of its name beside it.
-// how is the command that made them.
-func WriteDocument(path, how string, all []Outcome) error {
+// how is the command that made them, and commit what its program was built from, "" where that is not known.
+func WriteDocument(path, how, commit string, all []Outcome) error {
 	dir := strings.TrimSuffix(path, filepath.Ext(path))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("write the document: %w", err)
 	}
 	var b strings.Builder
 	b.WriteString("# Proof\n\n")
-	fmt.Fprintf(&b, "Made by `%s`; [bench.md](bench.md) says what the words mean. Nothing here was typed by hand.\n\n",
+	if how = "`" + how + "`"; commit != "" {
+		how += " at commit " + commit
+	}
+	fmt.Fprintf(&b, "Made by %s; [bench.md](bench.md) says what the words mean. Nothing here was typed by hand.\n\n",
 		how)
 	writeOverview(&b, all)
 	for _, o := range all {
@@ -40,6 +43,22 @@ func WriteDocument(path, how string, all []Outcome) error {
 		return fmt.Errorf("write the document: %w", err)
 	}
 	return nil
+}
+
+// mark is a line of a document that no reader sees: which text of a scenario the figures are of.
+func mark(scenario, digest string) string {
+	return fmt.Sprintf("<!-- figures of %s, text %s -->", scenario, digest)
+}
+
+// Outdated gives the scenarios whose text, by its digest, is another than that of the figures in a document, or of
+// which it has none.
+func Outdated(document string, digests map[string]string) (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(digests)) {
+		if !strings.Contains(document, mark(name, digests[name])) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // writeOverview says where and when, which scenarios held, and how far the machine could be trusted.
@@ -104,7 +123,8 @@ func cell(text string) string {
 
 // writeSection writes one result.
 func (r *Result) writeSection(b *strings.Builder, pictures string) {
-	fmt.Fprintf(b, "## %s\n\n%s.", r.Scenario, strings.ToUpper(r.Title[:1])+r.Title[1:])
+	fmt.Fprintf(b, "## %s\n\n%s\n\n%s.", r.Scenario, mark(r.Scenario, r.Digest),
+		strings.ToUpper(r.Title[:1])+r.Title[1:])
 	if r.Document != "" {
 		fmt.Fprintf(b, " Repeats %s, which reports: %s. Mechanism: %s.", r.Document, r.Reports,
 			r.Mechanism)

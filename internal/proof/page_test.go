@@ -120,7 +120,7 @@ func TestDocument(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "proof.md")
 	noisy := example()
 	noisy.Control.Low = 70
-	if err := WriteDocument(path, "bulkhead bench all",
+	if err := WriteDocument(path, "bulkhead bench all", "c0ffee",
 		[]Outcome{{Scenario: "example", Result: noisy}, {Scenario: "big", LeftOut: "it needs 64 CPUs"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -134,6 +134,17 @@ func TestDocument(t *testing.T) {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the document lacks %q:\n%s", want, text)
 		}
+	}
+	if !strings.Contains(string(text), "Made by `bulkhead bench all` at commit c0ffee;") {
+		t.Errorf("the document does not say what made it:\n%s", text)
+	}
+	now := map[string]string{"example": noisy.Digest}
+	if names := Outdated(string(text), now); len(names) > 0 {
+		t.Errorf("outdated are %v", names)
+	}
+	now["example"], now["new"] = "0123", "4567"
+	if names := Outdated(string(text), now); len(names) != 2 {
+		t.Errorf("of an edited and a new scenario only %v are outdated", names)
 	}
 	if _, err := os.Stat(strings.TrimSuffix(path, ".md") + "/example-rate.svg"); err != nil {
 		t.Error(err)

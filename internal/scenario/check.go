@@ -251,13 +251,7 @@ func (r *reader) whatNeedsWhat(i yamlform.Item) {
 		}
 	}
 	r.loads(i)
-	switch m := s.Mechanism; {
-	case s.Document != "" && m.Document == "":
-		i.Fail("write mechanism: {document: …}, and ours: and why: where it is not the same here",
-			"the scenario repeats a document and does not say by what that limits")
-	case m.Ours != "" && m.Why == "":
-		i.Fail("write why: in mechanism:", "the scenario limits by other means than the document and does not say why")
-	}
+	r.claims(i)
 	for _, name := range slices.Sorted(maps.Keys(s.Peers)) {
 		if p := s.Peers[name]; len(p.Commands) > 0 && !s.Wire {
 			i.Fail("write wire: true: commands work on the run's own wire alone",
@@ -274,9 +268,23 @@ func (r *reader) whatNeedsWhat(i yamlform.Item) {
 			i.Fail("write measure: and least:, most:, or what the document has: figure: or direction:",
 				"shape %q says not what to measure or not how much it must be", x.What)
 		}
-		if c := x.Claim; !c.Figure.Empty() && c.Direction != "" {
+	}
+}
+
+// claims checks what a scenario says of the document that it repeats.
+func (r *reader) claims(i yamlform.Item) {
+	switch m := r.s.Mechanism; {
+	case r.s.Document != "" && m.Document == "":
+		i.Fail("write mechanism: {document: …}, and ours: and why: where it is not the same here",
+			"the scenario repeats a document and does not say by what that limits")
+	case m.Ours != "" && m.Why == "":
+		i.Fail("write why: in mechanism:", "the scenario limits by other means than the document and does not say why")
+	}
+	for _, x := range r.s.Shape {
+		switch c := x.Claim; {
+		case !c.Figure.Empty() && c.Direction != "":
 			i.Fail("leave direction: out: the figure has one", "shape %q has a figure and a direction", x.What)
-		} else if c.Empty() && (!c.Within.Empty() || !c.None.Empty() || c.Because != "") {
+		case c.Empty() && (!c.Within.Empty() || !c.None.Empty() || c.Because != ""):
 			i.Fail("write figure: or direction:", "shape %q says nothing of what the document measured", x.What)
 		}
 	}

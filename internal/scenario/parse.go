@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"regexp"
@@ -21,8 +22,8 @@ const (
 
 // Parse reads a scenario. The error is policy.Problems, each with its place in the file.
 func Parse(s policy.Source) (*Scenario, error) {
-	into := &Scenario{Rounds: 3, Seconds: 6, Settle: 2 * time.Second, Policies: map[string]Template{},
-		Peers: map[string]Peer{}}
+	into := &Scenario{Digest: fmt.Sprintf("%.6x", sha256.Sum256([]byte(s.Text))), Rounds: 3, Seconds: 6,
+		Settle: 2 * time.Second, Policies: map[string]Template{}, Peers: map[string]Peer{}}
 	r := &reader{s: into, at: map[string]yamlform.Item{}}
 	err := yamlform.ReadForm(s, "a scenario", r.whole(), into, r.check)
 	if err != nil {

@@ -12,8 +12,10 @@ import (
 
 // Scenario is one proof.
 type Scenario struct {
-	Name     string
-	Title    string
+	Name  string
+	Title string
+	// Digest is the begin of the SHA-256 of the file's text: figures are of the text that they were measured by.
+	Digest   string
 	Document string // the experiment of a document that it repeats: "E1"
 	Reports  string // what that document reports, in words
 	// Mechanism is what that document limits by, and what this scenario does.
