@@ -112,7 +112,7 @@ func (s *State) Verdict(group string) Verdict {
 	case wait.Value >= waitsFrom:
 		v = waiting
 	case !wait.Known:
-		v.Text = "not held; waiting is not known"
+		v.Text = "not held by limits"
 	}
 	return v
 }

@@ -52,7 +52,7 @@ func TestVerdict(t *testing.T) {
 		want   Verdict
 	}{
 		"nothing":        {same, "mysql3306", Verdict{false, "free", "not held"}},
-		"no pressure":    {same, "mysql3306/backup", Verdict{false, "free", "not held; waiting is not known"}},
+		"no pressure":    {same, "mysql3306/backup", Verdict{false, "free", "not held by limits"}},
 		"a little held":  {throttled(5), "mysql3306", Verdict{false, "held", "held by cpu.limit"}},
 		"held":           {throttled(50), "mysql3306", Verdict{true, "held", "held by cpu.limit"}},
 		"from above":     {throttled(50), "mysql3306/backup", Verdict{false, "held", "held by cpu.limit of mysql3306"}},

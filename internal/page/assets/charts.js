@@ -58,7 +58,8 @@ export class Chart {
       axes: [
         {...axis, size: 30, space: 70, values: (u, splits, i, space, step) => splits.map((s, n) => step >= 86400 ||
           n > 0 && day(1000 * s) !== day(1000 * splits[n - 1]) ? day(1000 * s).slice(5) : clock(1000 * s, step < 60))},
-        {...axis, size: 62, space: 28, ...this.least >= 1024 ? {incrs: powers} : {}, values: (u, splits) => splits.map(this.format)}],
+        {...axis, size: 62, space: 28, ...this.least >= 1024 ? {incrs: powers} : {},
+          values: (u, splits) => splits.map(this.format)}],
       series: [{}, ...this.lines.map(l => ({label: l.label, width: l.limit ? 2 : 1.5, stroke: () => colourOf(l.number),
         dash: dashOf(l.number, l.limit), points: {show: (u, s, a, b) => b - a < 2}}))],
       hooks: {draw: [u => this.draw(u)], setCursor: [u => this.follow(u)], setSelect: [u => this.select(u)]},

@@ -90,7 +90,7 @@ async function load() {
     if (signal.aborted) return;
     const wrong = [series, view].find(r => r?.status === 'rejected');
     trouble(wrong?.reason ?? (series.value.damaged ? new Error('A part of the record is damaged and left out.') : null));
-    data = series.value ?? {times: [], groups: {}, changes: [], step_ms: 1000};
+    data = series.value ?? {times: [], host: {}, groups: {}, changes: []};
     if (view?.value) show(view.value);
     else if (!state.live) say($('time'), '');
     draw();
@@ -110,7 +110,8 @@ function build() {
   const changes = el('ul', {class: 'changes'});
   shown = {view, charts, changes, kind};
   $('main').replaceChildren(view.node, el('h2', {}, 'Over time'),
-    el('p', {class: 'help'}, 'Drag over a chart to see that time; click for one moment. On a keyboard: arrow keys, then Enter.'),
+    el('p', {class: 'help'},
+      'Drag over a chart to see that time; click for one moment. On a keyboard: arrow keys, then Enter.'),
     el('div', {class: 'charts'}, ...charts.map(c => c.node)), el('h2', {}, 'What happened'), changes);
   document.title = (state.group ? state.group + ' · ' : '') + about.of + ' · bulkhead';
 }
@@ -134,7 +135,8 @@ function follow() {
     say($('mode'), 'Old figures');
   };
   stream.addEventListener('trouble', e => old(JSON.parse(e.data)));
-  stream.addEventListener('error', () => old(new Error('The page gets no figures: bulkhead serve does not answer. It tries again.')));
+  stream.addEventListener('error', () =>
+    old(new Error('The page gets no figures: bulkhead serve does not answer. It tries again.')));
 }
 
 function show(view) {
@@ -149,18 +151,22 @@ function add(view) {
   const at = Date.parse(view.at), n = data.times.length;
   if (n && at <= data.times[n - 1]) return;
   data.times.push(at);
-  const point = shown.kind.pointOf(view, state.group);
-  for (const name of new Set([...Object.keys(point), ...Object.keys(data.groups)])) {
-    const of = data.groups[name] ??= {};
-    for (const figure of new Set([...Object.keys(point[name] ?? {}), ...Object.keys(of)])) {
-      const column = of[figure] ??= Array(n).fill(null);
-      column.push(point[name]?.[figure] ?? null);
+  const append = (of, figures) => {
+    for (const name of new Set([...Object.keys(figures), ...Object.keys(of)])) {
+      (of[name] ??= Array(n).fill(null)).push(figures[name] ?? null);
     }
+  };
+  const point = shown.kind.pointOf(view, state.group);
+  append(data.host, view.host.values);
+  for (const name of new Set([...Object.keys(point), ...Object.keys(data.groups)])) {
+    append(data.groups[name] ??= {}, point[name] ?? {});
   }
   const first = data.times.findIndex(t => t >= at - 1000 * state.last);
   if (first > 0) {
+    for (const of of [data.host, ...Object.values(data.groups)]) {
+      Object.values(of).forEach(column => column.splice(0, first));
+    }
     data.times.splice(0, first);
-    Object.values(data.groups).forEach(of => Object.values(of).forEach(column => column.splice(0, first)));
   }
   draw();
 }
@@ -174,7 +180,9 @@ function draw() {
   const texts = data.changes.slice().reverse().map(c =>
     [c.at, `${signOf(c)}  ${moment(Date.parse(c.at))}  ${c.group && !state.group ? c.group + ': ' : ''}${c.text}`]);
   if (data.more) texts.push(['', `and ${data.more} more: choose a shorter time`]);
-  if (!texts.length) texts.push(['', 'Nothing that the record tells: no policy, limit or agent changed, nothing was killed.']);
+  if (!texts.length) {
+    texts.push(['', 'Nothing that the record tells: no policy, limit or agent changed, nothing was killed.']);
+  }
   const all = texts.map(t => t[1]).join('\n');
   if (shown.changes.dataset.all === all) return;
   shown.changes.dataset.all = all;
@@ -186,7 +194,7 @@ function draw() {
 function controls() {
   const [from, to] = range(), seconds = Math.round((to - from) / 1000);
   document.body.classList.remove('old');
-  say($('mode'), state.live ? 'Live' : 'Recorded');
+  say($('mode'), state.live ? 'Reading' : 'Recorded'); // it is Live when the first sample comes
   document.body.classList.toggle('past', !state.live);
   $('live').hidden = state.live || !about.live;
   const known = spans.find(([s]) => s === seconds);

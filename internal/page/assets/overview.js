@@ -107,7 +107,8 @@ export class Overview {
     this.waits = el('p', {class: 'waits'});
     const body = el('tbody', {role: 'rowgroup'});
     this.rows = keyed(body, item => row(item.group, link));
-    this.none = el('p', {hidden: true}, 'No group has figures at this time.');
+    this.none = el('p', {hidden: true},
+      'No group has figures at this time: no policy is in force, or none of its groups is there.');
     this.count = el('span', {class: 'whole'});
     const look = el('span', {class: 'whole look'});
     this.look = keyed(look, name => ({node: el('a', {href: link(name)}, name), show() {}}));
@@ -123,8 +124,8 @@ export class Overview {
   show(view) {
     const {host, groups} = view, v = host.values;
     const cpus = v.cpus ?? 0;
-    this.cpu.show(cpus ? `${host.shown.busy ?? '–'} of ${host.shown.cpus} cores busy, load ${host.shown.load ?? '–'}` :
-      'not known', cpus, room(groups, 'cpu', cpus, (v.busy ?? 0) * cpus, cores));
+    this.cpu.show(`${host.shown.busy ?? '–'} of ${host.shown.cpus ?? '–'} cores busy, load ${host.shown.load ?? '–'}`,
+      cpus, room(groups, 'cpu', cpus, (v.busy ?? 0) * cpus, cores));
     this.memory.show(v.memory ? `${host.shown.used} of ${host.shown.memory} not available` : 'not known', v.memory ?? 0,
       room(groups, 'memory', v.memory ?? 0, v.used ?? 0, size));
     say(this.waits, 'Somewhere on the host a task waits for ' + [['wait_cpu', 'CPU'], ['wait_memory', 'memory'],
@@ -148,8 +149,13 @@ const figure = (name, format, least, title, help) => ({title, help, format, leas
     ({label: g, number: all.indexOf(g), values: data.groups[g][name]}));
 }});
 
+const host = {title: 'The host', help: 'part of the time', format: percent, least: 0.05, lines: data =>
+  [['busy', 'CPUs busy'], ['wait_cpu', 'a task waits for CPU'], ['wait_memory', 'for memory'], ['wait_disk', 'for disks']]
+    .filter(([n]) => data.host[n]).map(([n, label], number) => ({label, number, values: data.host[n]}))};
+
 // charts are those of all groups.
 export const charts = [
+  host,
   figure('cpu', cores, 0.1, 'CPU', 'cores in use'),
   figure('wait', percent, 0.05, 'Waiting', 'part of the time in which a task waited, for what it waited most'),
   figure('memory', size, 1 << 20, 'Memory', 'charged, page cache too'),
