@@ -264,7 +264,7 @@ func TestSeries(t *testing.T) {
 			continue
 		}
 		cell := top.Columns[0].Cell(reel.State(at), "mysql3306")
-		if cpu[i] == nil || *cpu[i] != cell.Value {
+		if cpu[i] == nil || math.Abs(*cpu[i]-cell.Value) > 1e-6*cell.Value {
 			t.Errorf("at %d it is %v, and in top %v", ms, cpu[i], cell)
 		}
 		compared++
@@ -294,7 +294,7 @@ func TestSeries(t *testing.T) {
 			continue
 		}
 		cell := top.Columns[3].Cell(reel.State(at), "mysql3306")
-		if got := all.Groups["mysql3306"]["memory"][i]; got == nil || *got != cell.Value {
+		if got := all.Groups["mysql3306"]["memory"][i]; got == nil || math.Abs(*got-cell.Value) > 1e-6*cell.Value {
 			t.Errorf("of a day, at %d it has %v, and top %v", ms, got, cell)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -125,7 +126,7 @@ func patient(w http.ResponseWriter, r *http.Request) (context.Context, context.C
 // numbers are figures one after the other; NaN is null in JSON.
 type numbers []float64
 
-// MarshalJSON writes them.
+// MarshalJSON writes them, with as many digits as a chart can show.
 func (n numbers) MarshalJSON() ([]byte, error) {
 	b := []byte{'['}
 	for i, v := range n {
@@ -135,7 +136,7 @@ func (n numbers) MarshalJSON() ([]byte, error) {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
 			b = append(b, "null"...)
 		} else {
-			b = strconv.AppendFloat(b, v, 'g', -1, 64)
+			b = strconv.AppendFloat(b, v, 'g', 7, 64)
 		}
 	}
 	return append(b, ']'), nil
@@ -181,27 +182,30 @@ func (all *series) add(at time.Time, s *top.State, group string) {
 		}
 		return all.Groups[group]
 	}
-	for _, r := range (&top.View{}).Rows(s, top.Columns) {
-		figures := r.Named()
-		switch {
-		case r.Name == group:
-			for name, v := range figures.Values {
-				put(of(group), name, v)
+	cells := func(name string, which func(column string) bool) {
+		for i := range top.Columns {
+			c := &top.Columns[i]
+			if !which(c.Name) {
+				continue
 			}
-			for name, v := range s.Waits(group).Values {
-				put(of(group), name, v)
+			if cell := c.Cell(s, name); cell.Known {
+				put(of(name), c.Name, cell.Value)
 			}
-			for _, l := range s.Limits(group) {
-				if l.Measured {
-					put(of(group), "may "+l.Name(), l.Value)
-				}
-			}
-		case group == "" && r.Depth == 0:
-			for _, name := range inOverview {
-				if v, known := figures.Values[name]; known {
-					put(of(r.Name), name, v)
-				}
-			}
+		}
+	}
+	if group == "" {
+		for _, g := range s.Outermost() {
+			cells(g.Name, func(column string) bool { return slices.Contains(inOverview, column) })
+		}
+		return
+	}
+	cells(group, func(string) bool { return true })
+	for name, v := range s.Waits(group).Values {
+		put(of(group), name, v)
+	}
+	for _, l := range s.Limits(group) {
+		if l.Measured {
+			put(of(group), "may "+l.Name(), l.Value)
 		}
 	}
 }

@@ -135,8 +135,11 @@ function follow() {
     say($('mode'), 'Old figures');
   };
   stream.addEventListener('trouble', e => old(JSON.parse(e.data)));
-  stream.addEventListener('error', () =>
-    old(new Error('The page gets no figures: bulkhead serve does not answer. It tries again.')));
+  const mine = stream;
+  stream.addEventListener('error', () => {
+    old(new Error('The page gets no figures: bulkhead serve does not answer, or too many watch. It tries again.'));
+    if (mine.readyState === EventSource.CLOSED) setTimeout(() => mine === stream && load(), 10000); // it was refused
+  });
 }
 
 function show(view) {
