@@ -54,9 +54,9 @@ export class Group {
     this.verdict.className = 'answer ' + g.verdict.word + (g.verdict.alarm ? ' alarm' : '');
     const about = what => d.reasons.filter(r => r.about === what).map(r => r.text);
     list(this.waits, about('waits'));
-    list(this.holds, about('holds'));
-    list(this.wants, about('wants').length ? about('wants') :
-      ['It waits for nothing that others use: there is no contention to name.']);
+    const or = (lines, text) => lines.length ? lines : [text];
+    list(this.holds, or(about('holds'), 'No limit that is counted holds it back now.'));
+    list(this.wants, or(about('wants'), 'It waits for nothing that others use.'));
     const commands = d.holders.map(h => h.command).filter(Boolean);
     if (this.commands.dataset.all !== commands.join('\n')) {
       this.commands.dataset.all = commands.join('\n');
