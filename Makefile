@@ -54,9 +54,9 @@ test: ## install what is missing and run everything but the linter: the whole pr
 # of fuzz targets (3,000; 100,000), moments at which proofs end (INTERRUPTS), churn beside the agent (20 s; CHURN), and
 # what SPAN, KILLS and PROBES say in scripts/test-root. Only here (LONG=1): the demo interrupted and killed, and a run in a
 # peer's arm (another scenario is, at six moments, in `make test`); a MariaDB of 1 GiB that is lowered (512 MiB); the machine
-# with planted faults and other programs (MODE=advice); the Ansible collection (`make ansible-test`).
+# with planted faults and other programs (MODE=advice); the page in a browser (`make page-test`); the Ansible collection (`make ansible-test`).
 test-long: ## the same and the linter, harder: race detector, 80 times the property checks, all failures of the disk, 500 random sequences, long fuzzing, the full demo, the lab
-	@scripts/steps deps build lint race
+	@scripts/steps deps build lint race page-test
 	@$(MAKE) --no-print-directory fuzz FUZZ_INPUTS=100000
 	SEQUENCES=500 go test -count 1 -timeout 60m -run TestAnySequenceIsGivenBack ./internal/control
 	FAULTS=all go test -count 1 -timeout 30m -run 'TestVerbsOnAFailingDisk|TestKilledBetweenAnyTwoWrites' ./internal/control
@@ -93,7 +93,7 @@ deps: ## install the Debian packages that tests and demo use, if missing, withou
 
 .PHONY: lint
 lint: $(GOLANGCI) ## golangci-lint over all code, whatever its build tags (CI runs it beside `make test`)
-	$(GOLANGCI) run --build-tags root,lab,placement ./...
+	$(GOLANGCI) run --build-tags root,lab,placement,browser ./...
 
 $(GOLANGCI):
 	GOBIN=$(@D) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
@@ -118,6 +118,22 @@ test-root: deps ## the tests that need root, this kernel's control groups and re
 ansible-test: ## the Ansible collection on three hosts over ssh, as `make test-long` has it (some minutes)
 	@scripts/ansible-deps $(ANSIBLE)
 	@LONG=1 TIMEOUT=30m ANSIBLE='$(ANSIBLE)' scripts/test-root test/ansible
+
+AXE_VERSION := 4.14.1
+AXE_SUM := 29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c
+AXE := $(TOOLS)/axe-core-$(AXE_VERSION)/package/axe.min.js
+
+.PHONY: page-test
+page-test: $(AXE) ## the page of `bulkhead serve` in a headless Chromium, at three sizes, light and dark, with axe (a minute; PICTURES=DIR: keep what it saw)
+	@{ command -v chromium && fc-list | grep -q .; } >/dev/null 2>&1 || \
+		{ apt-get update -q && apt-get install -y -q --no-install-recommends chromium fontconfig fonts-dejavu-core; }
+	AXE='$(AXE)' PAGE_PICTURES='$(PICTURES)' go test -tags browser -count 1 ./internal/page
+
+$(AXE):
+	@command -v npm >/dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends npm; }
+	@rm -rf $(TOOLS)/axe-core-$(AXE_VERSION) && mkdir -p $(TOOLS)/axe-core-$(AXE_VERSION)
+	cd $(TOOLS)/axe-core-$(AXE_VERSION) && npm pack --silent axe-core@$(AXE_VERSION) && tar -xzf axe-core-$(AXE_VERSION).tgz
+	@echo '$(AXE_SUM)  $(AXE)' | sha256sum --check --quiet || { rm -rf $(TOOLS)/axe-core-$(AXE_VERSION); exit 1; }
 
 .PHONY: demo-smoke
 demo-smoke: deps build ## one short round of the demo, to see that it works and leaves nothing behind

@@ -1,5 +1,5 @@
 // Command sbom says what a program is linked with: bulkhead.spdx.json, its bill of materials (SPDX 2.3), and
-// licences.txt, the licences of the Go modules with their copyright notices.
+// licences.txt, the licences of the Go modules and of what is embedded, with their copyright notices.
 //
 //	MODCACHE=$(go env GOMODCACHE) GOROOT=$(go env GOROOT) sbom PROGRAM VERSION DIRECTORY
 //

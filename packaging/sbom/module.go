@@ -10,11 +10,12 @@ import (
 	"unicode"
 )
 
-// component is a module that the program is linked with.
+// component is a module that the program is linked with, or a package of npm that it has in it.
 type component struct {
 	path, version string
 	licence       string   // by its SPDX identifier
 	texts         []string // of its licences and notices
+	npm           bool
 }
 
 // linked reads the modules of a program, the standard library first, and what it was built for.
@@ -43,7 +44,22 @@ func linked(program string) (parts []component, arch string, err error) {
 		}
 		parts = append(parts, c)
 	}
-	return parts, arch, nil
+	plot, err := vendored("internal/page/assets/uplot")
+	return append(parts, plot), arch, err
+}
+
+// vendored is a package of npm in a directory of this repository, whose README.md begins with its name and version.
+func vendored(dir string) (component, error) {
+	text, err := os.ReadFile(filepath.Join(dir, "README.md"))
+	if err != nil {
+		return component{}, err
+	}
+	words := strings.Fields(string(text))
+	if len(words) < 3 || words[0] != "#" {
+		return component{}, fmt.Errorf("%s/README.md does not begin with a name and a version", dir)
+	}
+	c := component{path: strings.ToLower(words[1]), version: words[2], npm: true}
+	return c, c.read(dir)
 }
 
 // escaped is a path as the module cache has it: an exclamation mark before each capital letter, which becomes small.
@@ -110,7 +126,7 @@ func identify(text string) string {
 // licences writes each text once, below the modules that have it.
 func licences(parts []component) string {
 	var b strings.Builder
-	b.WriteString("bulkhead is linked with these Go modules.\n")
+	b.WriteString("bulkhead has these Go modules and packages of npm in it.\n")
 	of, order := map[string][]string{}, []string(nil)
 	for _, c := range parts {
 		fmt.Fprintf(&b, "\n  %s %s (%s)", c.path, c.version, c.licence)

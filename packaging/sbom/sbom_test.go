@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // A licence is known by its words, and one that nobody has looked at stops the build.
@@ -40,9 +41,22 @@ func TestEscaped(t *testing.T) {
 
 // A text that several modules have is there once.
 func TestLicences(t *testing.T) {
-	text := licences([]component{{"a", "v1", "MIT", []string{"the text"}}, {"b", "v2", "MIT", []string{"the text"}}})
+	text := licences([]component{{path: "a", version: "v1", licence: "MIT", texts: []string{"the text"}},
+		{path: "b", version: "v2", licence: "MIT", texts: []string{"the text"}}})
 	if strings.Count(text, "the text") != 1 || !strings.Contains(text, "  b v2 (MIT)\n") ||
 		!strings.Contains(text, "\na\nb\n\nthe text\n") {
 		t.Error(text)
+	}
+}
+
+// The bill has what is embedded, too.
+func TestVendored(t *testing.T) {
+	c, err := vendored("../../internal/page/assets/uplot")
+	if err != nil || c.path != "uplot" || c.version == "" || c.licence != "MIT" {
+		t.Errorf("it is %+v, %v", c, err)
+	}
+	d := bill([]component{c}, "1", "amd64", time.Unix(0, 0))
+	if got := d.Packages[1].External[0].Locator; got != "pkg:npm/uplot@"+c.version {
+		t.Errorf("it is called %s", got)
 	}
 }

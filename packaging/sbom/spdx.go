@@ -64,9 +64,13 @@ func bill(parts []component, version, arch string, at time.Time) document {
 			}
 			return '-'
 		}, c.path)
+		from := "golang"
+		if c.npm {
+			from = "npm"
+		}
 		d.Packages = append(d.Packages, spdxPackage{ID: id, Name: c.path, Version: c.version, Download: unknown,
 			Concluded: c.licence, Declared: c.licence, Copyright: unknown,
-			External: []reference{{"PACKAGE-MANAGER", "purl", "pkg:golang/" + c.path + "@" + c.version}}})
+			External: []reference{{"PACKAGE-MANAGER", "purl", "pkg:" + from + "/" + c.path + "@" + c.version}}})
 		d.Relationships = append(d.Relationships, relationship{program, "STATIC_LINK", id})
 	}
 	return d

@@ -3,8 +3,13 @@ package dashboard
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"math"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -18,7 +23,9 @@ import (
 	"bulkhead/internal/observe"
 	"bulkhead/internal/observe/exposition"
 	"bulkhead/internal/observe/observetest"
+	"bulkhead/internal/observe/record"
 	"bulkhead/internal/observe/top"
+	"bulkhead/internal/page"
 	"bulkhead/internal/policy"
 )
 
@@ -51,7 +58,44 @@ func scrape(t *testing.T, s *observe.Sample) map[string]float64 {
 	return all
 }
 
-// Each figure on `top` and on `status` is one of those that Prometheus gets, which are the rows of the table.
+// onPage are the texts and numbers of a group's columns that the page shows of the last of these samples.
+func onPage(t *testing.T, group string, samples ...*observe.Sample) (cells top.Cells) {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "record")
+	var text bytes.Buffer
+	err := record.Write(&text, func(yield func(record.Tick) error) error {
+		for _, s := range samples {
+			if err := yield(record.TickOf(s, observe.Parts)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		err = os.WriteFile(name, text.Bytes(), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := page.New(page.Options{Segments: func(_ context.Context, from, to time.Time) (io.ReadCloser, error) {
+		return record.Open(name, from, to)
+	}})
+	w, at := httptest.NewRecorder(), samples[len(samples)-1].At.UnixMilli()
+	h.ServeHTTP(w, httptest.NewRequest("GET", fmt.Sprintf("/api/at?at=%d", at), nil))
+	var shown struct{ Groups []top.OneGroup }
+	if err := json.Unmarshal(w.Body.Bytes(), &shown); err != nil || w.Code != 200 {
+		t.Fatalf("the page is answered %d %v: %s", w.Code, err, w.Body)
+	}
+	for _, g := range shown.Groups {
+		if g.Group == group {
+			cells = g.Cells
+		}
+	}
+	return cells
+}
+
+// Each figure on `top`, on the page and on `status` is one of those that Prometheus gets, which are the rows of the
+// table.
 func TestFiguresAgree(t *testing.T) {
 	var samples [2]*observe.Sample
 	var reel top.Reel
@@ -97,11 +141,14 @@ func TestFiguresAgree(t *testing.T) {
 		"used": value("memory_charged_bytes", "") / value("limit_held", "memory.max"),
 		"run":  value("tasks", "runnable"), "blocked": value("tasks", "blocked"), "load": value("load1", ""),
 	}
+	page := onPage(t, group, samples[:]...)
 	for i := range top.Columns {
 		c := &top.Columns[i]
 		if got := c.Cell(state, group); !got.Known || want[c.Name] == 0 ||
 			math.Abs(got.Value-want[c.Name]) > 1e-9*want[c.Name] {
 			t.Errorf("top says %s %v, Prometheus gets %v", c.Name, got, want[c.Name])
+		} else if page.Shown[c.Name] != got.Text || math.Abs(page.Values[c.Name]-got.Value) > 1e-9*got.Value {
+			t.Errorf("top says %s %v, the page %s %v", c.Name, got, page.Shown[c.Name], page.Values[c.Name])
 		}
 	}
 	text := statusOf(samples[1])

@@ -31,35 +31,11 @@ const framesPerSecond = 20
 
 // Once is what is shown without a terminal.
 type Once struct {
-	At     time.Time  `json:"at"`
-	Host   Cells      `json:"host"`
-	Groups []OneGroup `json:"groups"` // as sorted and filtered
+	At     time.Time      `json:"at"`
+	Host   top.Cells      `json:"host"`
+	Groups []top.OneGroup `json:"groups"` // as sorted and filtered
 
 	lines []line
-}
-
-// OneGroup is one line of it.
-type OneGroup struct {
-	Group  string `json:"group"`
-	Role   string `json:"role,omitempty"`
-	Engine string `json:"engine,omitempty"`
-	Cells
-}
-
-// Cells are figures by the names of their columns, as text and as numbers in base units: cores, bytes, bytes in a
-// second, parts of one. What is not known is left out.
-type Cells struct {
-	Shown  map[string]string  `json:"shown"`
-	Values map[string]float64 `json:"values"`
-}
-
-func (c *Cells) add(name string, cell top.Cell) {
-	if c.Shown == nil {
-		c.Shown, c.Values = map[string]string{}, map[string]float64{}
-	}
-	if cell.Known {
-		c.Shown[name], c.Values[name] = cell.Text, cell.Value
-	}
 }
 
 // wide is how many characters the lines have where nobody looks at a terminal: all columns fit.
@@ -91,16 +67,9 @@ func Take(ctx context.Context, o Options) (*Once, error) {
 	}
 	s := m.reel.State(m.at)
 	h := s.Host()
-	once := &Once{At: s.At, Groups: []OneGroup{}, lines: m.draw(wide, 0)}
-	for name, cell := range h.Cells() {
-		once.Host.add(name, cell)
-	}
+	once := &Once{At: s.At, Host: h.Named(), Groups: []top.OneGroup{}, lines: m.draw(wide, 0)}
 	for _, r := range m.view.Rows(s, top.Columns) {
-		g := OneGroup{Group: r.Name, Role: r.Role, Engine: r.Engine}
-		for i, c := range r.Cells {
-			g.add(top.Columns[i].Name, c)
-		}
-		once.Groups = append(once.Groups, g)
+		once.Groups = append(once.Groups, r.Named())
 	}
 	return once, nil
 }

@@ -2,6 +2,10 @@
 package observing
 
 import (
+	"context"
+	"io"
+	"time"
+
 	"github.com/spf13/cobra"
 
 	"bulkhead/internal/cli/serve"
@@ -13,5 +17,14 @@ func (s Session) Look() []*cobra.Command { return []*cobra.Command{s.top(), s.re
 // Other gives the verbs that switch collectors and serve.
 func (s Session) Other() []*cobra.Command {
 	return []*cobra.Command{s.collectors(), serve.Command(serve.Session{Socket: s.Socket, State: s.State, Log: s.Log,
-		Version: s.Version})}
+		Version: s.Version, Segments: s.segments, Reach: s.reach})}
+}
+
+// segments gives segments of a file, or of this host's record.
+func (s Session) segments(ctx context.Context, file string, from, to time.Time) (io.ReadCloser, error) {
+	at, err := s.source(ctx, file)
+	if err != nil {
+		return nil, err
+	}
+	return at.segments(ctx, from, to)
 }

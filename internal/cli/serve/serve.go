@@ -1,11 +1,12 @@
-// Package serve is the verb serve of the command line: what the agent samples, for Prometheus, by a process of its own
-// that needs no right but to read the agent's socket.
+// Package serve is the verb serve of the command line: what the agent samples, for browsers and for Prometheus, by a
+// process of its own that needs no right but to read the agent's socket.
 package serve
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -24,6 +25,8 @@ import (
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/observe"
 	"bulkhead/internal/observe/exposition"
+	"bulkhead/internal/observe/record"
+	"bulkhead/internal/page"
 )
 
 const (
@@ -38,13 +41,16 @@ type Session struct {
 	Socket, State *string // where the agent is; read when the verb runs
 	Log           func() *slog.Logger
 	Version       string
+	// Segments and Reach read a file of the record, or where none is named what this host's agent has recorded.
+	Segments func(ctx context.Context, file string, from, to time.Time) (io.ReadCloser, error)
+	Reach    func(ctx context.Context, file string) (record.Reach, error)
 }
 
 // options are the flags of the verb.
 type options struct {
-	listen, config, textfile string
-	every                    time.Duration
-	perGroup, series         int
+	listen, config, textfile, file string
+	every                          time.Duration
+	perGroup, series               int
 }
 
 // Command gives the verb.
@@ -52,19 +58,24 @@ func Command(s Session) *cobra.Command {
 	var o options
 	c := &cobra.Command{
 		Use:   "serve",
-		Short: "metrics for Prometheus, by a process of its own",
-		Long: `serve asks the agent for its last sample of what groups use and answers /metrics with it, as text or
-OpenMetrics. The agent reads the kernel on its own clock: a scrape costs nobody but serve. While the agent is away, or
-its sample is old, bulkhead_up is 0 and there are no figures of groups.
+		Short: "a page for browsers, and metrics for Prometheus, by a process of its own",
+		Long: `serve shows the groups of this host in a browser: what each may have, has and waits for, now and as it
+was recorded. And it answers /metrics with the agent's last sample of what groups use, as text or OpenMetrics. The agent
+reads the kernel on its own clock: a scrape costs nobody but serve. While somebody has the page open the agent reads
+every second, as for "bulkhead top". While the agent is away, or its sample is old, bulkhead_up is 0 and there are no
+figures of groups.
 
 serve needs no right but to read the agent's socket, which is open to whom ` + "`agent: {read: …}`" + ` of the policy
 names. It listens on this host alone unless --listen says otherwise; --web.config.file has certificates and users as
 other exporters read them. With --textfile it opens no port: it writes a file for node_exporter's textfile collector.
+With --file it shows a record that somebody sent, on any host, and no metrics. Nothing can be changed over it.
 
+  /                                          the page; docs/page.md
   /metrics?collect[]=cpu&collect[]=memory    only these; "bulkhead collectors" lists them
   /metrics?exclude[]=limits                  all but these
   /metrics?collect[]=hr                      those that are read every 5 s; mr is 10 s, lr 60 s`,
-		Example: `  bulkhead serve                       on http://127.0.0.1:9786/metrics
+		Example: `  bulkhead serve                       on http://127.0.0.1:9786/ and /metrics
+  bulkhead serve --file incident       the page on what a colleague has sent
   bulkhead serve --listen :9786 --web.config.file web.yml
                                        for others, with TLS and users
   bulkhead serve --listen unix:/run/bulkhead-serve/metrics
@@ -76,8 +87,13 @@ other exporters read them. With --textfile it opens no port: it writes a file fo
 				return usage.Errorf(cmd, "--textfile opens no port: leave --listen and --web.config.file out")
 			case isUnix && (path == "" || path[0] == '@'): // an abstract one is open to everybody (unix(7))
 				return usage.Errorf(cmd, "--listen unix: needs the path of a socket: unix:/run/bulkhead.metrics")
+			case o.file != "" && o.textfile != "":
+				return usage.Errorf(cmd, "--file has no metrics: leave it or --textfile out")
 			case o.series < 1 || o.perGroup < 1:
 				return usage.Errorf(cmd, "--max-series and --max-series-per-group are at least 1")
+			}
+			if o.file != "" {
+				return o.show(cmd.Context(), s)
 			}
 			server := exposition.New(exposition.Options{Fetch: s.fetch, Changed: changed(s.Log()), Version: s.Version,
 				PerGroup: o.perGroup, Series: o.series})
@@ -85,12 +101,14 @@ other exporters read them. With --textfile it opens no port: it writes a file fo
 			if o.textfile != "" {
 				return o.write(cmd.Context(), server, s.Log())
 			}
-			return o.serve(cmd.Context(), server, s.Log())
+			return o.serve(cmd.Context(), s, server)
 		},
 	}
 	f := c.Flags()
 	f.StringVar(&o.listen, "listen", defaultListen, "the `address` to listen on: HOST:PORT, or unix:PATH")
 	f.StringVar(&o.config, "web.config.file", "", "a `file` with certificates and users, as of other exporters")
+	f.StringVar(&o.file, "file", "", "show this `file`, which \"dump --format record\" wrote, not this host")
+	_ = c.MarkFlagFilename("file")
 	f.StringVar(&o.textfile, "textfile", "", "write this `file` instead, for node_exporter's textfile collector")
 	usage.SpanFlag(c, &o.every, "every", 15*time.Second, "how often to write the file, with --textfile")
 	f.IntVar(&o.perGroup, "max-series-per-group", 70, "most figures of one group in an answer")
@@ -100,15 +118,21 @@ other exporters read them. With --textfile it opens no port: it writes a file fo
 
 // fetch asks the agent for its last sample.
 func (s Session) fetch(ctx context.Context) (*observe.Sample, error) {
-	client, err := agent.Dial(ctx, *s.Socket, *s.State)
+	client, err := s.client(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if client == nil {
-		return nil, &api.Error{Code: api.CodeFailed, Err: fmt.Errorf("no agent answers on %q", *s.Socket),
+	return client.Sample(ctx)
+}
+
+// client talks to the agent that runs now.
+func (s Session) client(ctx context.Context) (*agent.Client, error) {
+	client, err := agent.Dial(ctx, *s.Socket, *s.State)
+	if err == nil && client == nil {
+		err = &api.Error{Code: api.CodeFailed, Err: fmt.Errorf("no agent answers on %q", *s.Socket),
 			Hint: "start the agent; whom it answers says `agent: {read: …}` of the policy"}
 	}
-	return client.Sample(ctx)
+	return client, err
 }
 
 // changed says in the log when samples cease to come, and when they come again.
@@ -122,20 +146,53 @@ func changed(log *slog.Logger) func(error) {
 	}
 }
 
-// serve answers until ctx ends.
-func (o *options) serve(ctx context.Context, metrics http.Handler, log *slog.Logger) error {
+// newer waits for a sample after the one of a time.
+func (s Session) newer(ctx context.Context, after time.Time) (*observe.Sample, error) {
+	client, err := s.client(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return client.NewerSample(ctx, after)
+}
+
+// show answers with the page on a file until ctx ends.
+func (o *options) show(ctx context.Context, s Session) error {
+	if _, err := s.Reach(ctx, o.file); err != nil {
+		return err
+	}
+	return o.serve(ctx, s, nil)
+}
+
+// page is the page of this host, or of a file.
+func (o *options) page(s Session, local bool) http.Handler {
+	of, _ := os.Hostname()
+	at := page.Options{Live: s.newer, Of: of, Version: s.Version, Local: local, Hint: api.HintOf,
+		Segments: func(ctx context.Context, from, to time.Time) (io.ReadCloser, error) {
+			return s.Segments(ctx, o.file, from, to)
+		},
+		Reach: func(ctx context.Context) (record.Reach, error) { return s.Reach(ctx, o.file) }}
+	if o.file != "" {
+		at.Of, at.Live = filepath.Base(o.file), nil
+	}
+	return page.New(at)
+}
+
+// serve answers until ctx ends: with the page, and with metrics where there are some.
+func (o *options) serve(ctx context.Context, s Session, metrics http.Handler) error {
 	l, err := listen(o.listen)
 	if err != nil {
 		return err
 	}
+	log := s.Log()
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", metrics)
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		_, _ = w.Write([]byte("<!doctype html><title>bulkhead</title><a href=\"metrics\">metrics</a>\n"))
-	})
+	if metrics != nil {
+		mux.Handle("GET /metrics", metrics)
+	}
+	_, tcp := l.Addr().(*net.TCPAddr)
+	mux.Handle("/", o.page(s, tcp && !open(l)))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
-		WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
+		WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
+		BaseContext: func(net.Listener) context.Context { return ctx }} // who watches the page is not waited for
 	ended := context.AfterFunc(ctx, func() {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
 		defer cancel()

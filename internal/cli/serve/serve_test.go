@@ -22,6 +22,7 @@ import (
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/cli/usage"
+	"bulkhead/internal/observe/record"
 )
 
 // safe is a buffer for several goroutines.
@@ -94,7 +95,11 @@ func (p *place) agent() (stop func()) {
 func (p *place) run(args ...string) (stop func() error) {
 	p.t.Helper()
 	log := slog.New(slog.NewTextHandler(&p.log, nil))
-	c := Command(Session{Socket: &p.socket, State: &p.dir, Version: "1.2.3", Log: func() *slog.Logger { return log }})
+	c := Command(Session{Socket: &p.socket, State: &p.dir, Version: "1.2.3", Log: func() *slog.Logger { return log },
+		Segments: func(_ context.Context, file string, from, to time.Time) (io.ReadCloser, error) {
+			return record.Open(file, from, to)
+		},
+		Reach: func(_ context.Context, file string) (record.Reach, error) { return record.Survey(file) }})
 	c.SetArgs(args)
 	c.SetOut(io.Discard)
 	c.SetErr(io.Discard)
@@ -174,9 +179,6 @@ func TestPort(t *testing.T) {
 	if code, text := get(t, http.DefaultClient, base+"/metrics?collect[]=weather", ""); code != 400 ||
 		!strings.Contains(text, "weather") {
 		t.Errorf("an unknown kind is answered %d %s", code, text)
-	}
-	if code, text := get(t, http.DefaultClient, base+"/", ""); code != 200 || !strings.Contains(text, "metrics") {
-		t.Errorf("the page is answered %d %s", code, text)
 	}
 	stopAgent()
 	soon(t, "the agent to be missed", func() bool {

@@ -130,14 +130,20 @@ func Walk(segments io.Reader, from, to time.Time, do func(Tick) error) error {
 // tick's time is that of the last one; it is zero when nothing is known. It ends like Segments.
 func At(segments io.Reader, at time.Time) (known Tick, err error) {
 	err = Walk(segments, at.Add(-Before), at, func(t Tick) error {
-		known.At = t.At
-		for _, p := range t.Parts {
-			known.Parts = slices.DeleteFunc(known.Parts, func(old Part) bool { return old.Name == p.Name })
-			known.Parts = append(known.Parts, p)
-		}
+		known = known.With(t)
 		return nil
 	})
 	return known, err
+}
+
+// With is what is known after a later tick, too: the last reading of each collector. The tick it is called on is not
+// used any more.
+func (t Tick) With(later Tick) Tick {
+	for _, p := range later.Parts {
+		t.Parts = append(slices.DeleteFunc(t.Parts, func(old Part) bool { return old.Name == p.Name }), p)
+	}
+	t.At = later.At
+	return t
 }
 
 // Write writes ticks as sealed segments that follow each other: a file for Open.

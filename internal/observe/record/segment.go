@@ -281,15 +281,19 @@ func (c *segmentColumn) value(i int) float64 {
 func (s *Segment) At(i int) time.Time { return time.UnixMilli(s.times[i]).UTC() }
 
 // Tick gives one tick, in the order in which they were taken.
-func (s *Segment) Tick(i int) Tick {
-	t := Tick{At: s.At(i)}
+func (s *Segment) Tick(i int) Tick { return s.Last(i, i+1) }
+
+// Last gives the last reading of each collector in the ticks from first on, up to the one before end, whose time it
+// has.
+func (s *Segment) Last(first, end int) Tick {
+	t := Tick{At: s.At(end - 1)}
 	for k := range s.parts {
 		from := &s.parts[k]
-		reading := sort.SearchInts(from.ticks, i)
-		if reading == len(from.ticks) || from.ticks[reading] != i {
+		reading := sort.SearchInts(from.ticks, end) - 1
+		if reading < 0 || from.ticks[reading] < first {
 			continue
 		}
-		p := Part{Name: from.name, Read: time.UnixMilli(s.times[i] - from.ages[reading]).UTC(),
+		p := Part{Name: from.name, Read: time.UnixMilli(s.times[from.ticks[reading]] - from.ages[reading]).UTC(),
 			Figures: make([]Figure, 0, len(from.columns))}
 		for j := range from.columns {
 			if value, there := from.columns[j].at(reading); there {

@@ -11,15 +11,21 @@ import (
 
 // Limit is one limit of a group, with what the group uses of it.
 type Limit struct {
-	Key, Device string
-	Asked, Held string // "-" for none
-	Used        string // "-" where the limit is of something else, or nothing is known
-	Differs     bool   // asked and held are two numbers
+	Key     string `json:"key"`
+	Device  string `json:"device,omitempty"`
+	Asked   string `json:"asked"` // "-" for none
+	Held    string `json:"held"`
+	Used    string `json:"used"`              // "-" where the limit is of something else, or nothing is known
+	Differs bool   `json:"differs,omitempty"` // asked and held are two numbers
+	// Measured says that it is known how much of it is used: Part, where 1 is all, of Value, in base units.
+	Measured bool    `json:"measured,omitempty"`
+	Value    float64 `json:"value,omitempty"`
+	Part     float64 `json:"part,omitempty"`
 	// Bites says that the group is held back by it now, and How what was counted. Command would give the group half as
 	// much again.
-	Bites   bool
-	How     string
-	Command string
+	Bites   bool   `json:"bites,omitempty"`
+	How     string `json:"how,omitempty"`
+	Command string `json:"command,omitempty"`
 }
 
 // knob is how a limit is held against what was sampled.
@@ -186,14 +192,13 @@ func (s *State) limit(group, key, device string, asked, held *float64) Limit {
 	if !measured {
 		return l
 	}
-	part := 0.0
 	if used, ok := k.used(s, group, device); ok {
 		l.Used = text(used)
 		if *held > 0 {
-			part = used / *held
+			l.Measured, l.Value, l.Part = true, *held, used / *held
 		}
 	}
-	if l.How = k.bites(s, group, device, part); l.How != "" {
+	if l.How = k.bites(s, group, device, l.Part); l.How != "" {
 		l.Bites, l.Command = true, command(group, &l, k.set(1.5**held))
 	}
 	return l

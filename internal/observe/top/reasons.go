@@ -13,22 +13,49 @@ const waitsFrom = 0.01
 // most is how many other groups are named.
 const most = 3
 
-// Why says why a group waits, in lines for people: what it waits for, which limit of its own holds it, and who else
-// uses the same. Who is named has used it at the same time; that it is to blame is not said.
+// waitable are what tasks wait for, by the kernel's names and ours.
+var waitable = []struct{ resource, name string }{{"cpu", "CPU"}, {"memory", "memory"}, {"io", "disks"}}
+
+// What a Reason is about.
+const (
+	Waits = "waits" // what the group waits for
+	Holds = "holds" // what holds it back
+	Wants = "wants" // who else uses the same
+)
+
+// Reason is one line for people.
+type Reason struct {
+	About string `json:"about"`
+	Text  string `json:"text"`
+}
+
+// Why gives the lines of Reasons.
 func (s *State) Why(group string) (lines []string) {
-	say := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	for _, r := range s.Reasons(group) {
+		lines = append(lines, r.Text)
+	}
+	return lines
+}
+
+// Reasons says why a group waits, in lines for people: what it waits for, which limit of its own or of a group above
+// it holds it, and who else uses the same. Who is named has used it at the same time; that it is to blame is not said.
+func (s *State) Reasons(group string) (all []Reason) {
+	about := Waits
+	say := func(format string, args ...any) { all = append(all, Reason{about, fmt.Sprintf(format, args...)}) }
 	s.shares(group, say)
-	biting := []Limit{}
-	for _, l := range s.Limits(group) {
-		if l.Bites {
-			biting = append(biting, l)
+	about = Holds
+	holders := s.Holders(group)
+	for _, h := range holders {
+		if h.Group == group {
+			say("Its own limit %s (%s, of which it uses %s): %s.", h.Name(), h.Held, h.Used, h.How)
+		} else {
+			say("The limit %s of %s above it (%s, of which that uses %s): %s.", h.Name(), h.Group, h.Held, h.Used,
+				h.How)
 		}
 	}
-	for _, l := range biting {
-		say("Its own limit %s (%s, of which it uses %s): %s.", l.Name(), l.Held, l.Used, l.How)
-	}
-	reasons := len(biting)
+	reasons := len(holders)
 	h := s.Host()
+	about = Wants
 	if s.waitsFor(group, "cpu") {
 		reasons++
 		text := fmt.Sprintf("CPUs: the host is %s busy", h.Busy.Text)
@@ -42,6 +69,7 @@ func (s *State) Why(group string) (lines []string) {
 		reasons++
 		s.disks(group, say)
 	}
+	about = Holds
 	if s.waitsFor(group, "memory") {
 		reasons++
 		say("Memory: the kernel has to take pages back; the host uses %s of %s.", h.Used.Text, h.Memory.Text)
@@ -57,7 +85,7 @@ func (s *State) Why(group string) (lines []string) {
 	if reasons == 0 {
 		say("Nothing that is counted holds it back now.")
 	}
-	return lines
+	return all
 }
 
 // waitsFor says whether a group waits for a resource; where that is not known, whether the host does.
@@ -73,7 +101,7 @@ func (s *State) waitsFor(group, resource string) bool {
 func (s *State) shares(group string, say func(string, ...any)) {
 	texts := func(metric, group string) string {
 		var all []string
-		for _, r := range []struct{ resource, name string }{{"cpu", "CPU"}, {"memory", "memory"}, {"io", "disks"}} {
+		for _, r := range waitable {
 			some, known := s.sum(metric, group, true, r.resource, "some")
 			if !known {
 				continue

@@ -38,11 +38,26 @@ func (r *Reel) AppendSample(s *observe.Sample) (dropped int) {
 	if n := len(r.states); n > 0 {
 		last = r.states[n-1]
 	}
-	t := record.TickOf(s, observe.Parts)
-	if last != nil {
-		t.Parts = slices.DeleteFunc(t.Parts, func(p record.Part) bool { return !p.Read.After(last.Read(p.Name)) })
+	return r.Append(last.news(s))
+}
+
+// news is what is new in a sample of a running agent; s may be nil.
+func (s *State) news(sample *observe.Sample) record.Tick {
+	t := record.TickOf(sample, observe.Parts)
+	if s != nil {
+		t.Parts = slices.DeleteFunc(t.Parts, func(p record.Part) bool { return !p.Read.After(s.Read(p.Name)) })
 	}
-	return r.Append(t)
+	return t
+}
+
+// NextSample is what is known after a sample of a running agent, and s itself after one that is not newer; s may be
+// nil.
+func (s *State) NextSample(sample *observe.Sample) *State {
+	t := s.news(sample)
+	if s != nil && !t.At.After(s.At) {
+		return s
+	}
+	return s.Next(t)
 }
 
 // Len is how many states there are.

@@ -52,6 +52,12 @@ func (v *View) Rows(s *State, columns []Column) []Row {
 	return v.branch(s, columns, below, "", 0)
 }
 
+// Outermost are the groups that have none above them, in the order of their names.
+func (s *State) Outermost() []Group {
+	groups := s.Groups()
+	return slices.DeleteFunc(slices.Clone(groups), func(g Group) bool { return parentOf(g.Name, groups) != "" })
+}
+
 // parentOf is the nearest group above one; "" when there is none.
 func parentOf(name string, groups []Group) string {
 	for parent := path.Dir(name); parent != "."; parent = path.Dir(parent) {

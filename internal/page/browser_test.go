@@ -1,0 +1,156 @@
+//go:build browser
+
+package page
+
+import (
+	"context"
+	"fmt"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"bulkhead/internal/observe"
+)
+
+// host is a server with fifteen minutes of record until now, and a sample each second from then on.
+func host(t *testing.T) string {
+	t.Helper()
+	before := begin
+	begin = time.Now().Add(-180 * 5 * time.Second)
+	t.Cleanup(func() { begin = before })
+	o := past(t, 120)
+	o.Live = func(ctx context.Context, _ time.Time) (*observe.Sample, error) {
+		select {
+		case <-time.After(time.Second):
+			return sampleAt(t, time.Since(begin).Seconds()/5), nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	server := httptest.NewServer(New(o))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+var sizes = [][2]int{{1440, 900}, {1024, 768}, {390, 844}}
+
+// At three sizes, light and dark, axe finds nothing wrong with either view, nothing is wider than the window, and the
+// browser complains about nothing and asks for nothing elsewhere.
+func TestLooks(t *testing.T) {
+	base, c := host(t), newChromium(t)
+	for _, size := range sizes {
+		for _, scheme := range []string{"light", "dark"} {
+			for name, query := range map[string]string{"all": "", "group": "?group=mysql3306",
+				"past": "?from=" + stamp(begin) + "&to=" + stamp(begin.Add(15*time.Minute)) + "&at=" +
+					stamp(begin.Add(5*time.Minute))} {
+				of := fmt.Sprintf("%s-%d-%s", name, size[0], scheme)
+				c.open(base+"/"+query, size[0], size[1], scheme)
+				c.shot(of)
+				for _, found := range c.axe() {
+					t.Errorf("%s: axe: %s", of, found)
+				}
+				if wide := c.eval("document.documentElement.scrollWidth - innerWidth"); wide.(float64) > 0 {
+					t.Errorf("%s: it is %v pixels wider than the window", of, wide)
+				}
+			}
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.wrong) > 0 {
+		t.Errorf("the browser complains: %q", c.wrong)
+	}
+	for _, address := range c.asked {
+		if !strings.HasPrefix(address, base+"/") && !strings.HasPrefix(address, "data:") && address != "about:blank" {
+			t.Errorf("the page asks for %s", address)
+		}
+	}
+}
+
+func stamp(t time.Time) string { return url.QueryEscape(t.UTC().Format(time.RFC3339)) }
+
+// The page has the texts of `top`, as they come, and a hostile name is a text.
+func TestTexts(t *testing.T) {
+	base, c := host(t), newChromium(t)
+	c.open(base+"/", 1440, 900, "light")
+	c.until(`[...document.querySelectorAll('table.groups tbody th a')].some(a => a.title.startsWith('</script><img'))`)
+	if c.eval(`document.querySelector('main img') === null && document.title.startsWith('db7')`) != true {
+		t.Error("a name became HTML")
+	}
+	if c.eval(`(() => { const s = document.createElement('script'); s.textContent = 'globalThis.ran = 1';
+		document.body.append(s); return globalThis.ran === undefined; })()`) != true {
+		t.Error("a script in the page ran")
+	}
+	// The figures are those of the answer about the moment that the page shows.
+	c.eval(`history.pushState(null, '', '?from=` + stamp(begin) + `&to=` + stamp(begin.Add(14*time.Minute)) + `&at=` +
+		stamp(begin.Add(7*time.Minute)) + `'); dispatchEvent(new PopStateEvent('popstate'))`)
+	c.until(`document.getElementById('mode').textContent === 'Recorded' &&
+		!document.body.classList.contains('loading')`)
+	differ := c.eval(`fetch('api/at?at=' + Date.parse('` + begin.Add(7*time.Minute).UTC().Format(time.RFC3339) + `'))
+		.then(r => r.json()).then(v => v.groups.flatMap(g => {
+			const row = [...document.querySelectorAll('table.groups tbody tr')].find(r =>
+				r.querySelector('a').title === g.group);
+			const text = row.textContent;
+			return [g.verdict.text, g.shown.cpu, g.shown.memory, g.shown.wait, g.shown.held, g.shown.read,
+				g.shown.tasks].filter(s => s !== undefined && !text.includes(s)).map(s =>
+					g.group + ' lacks ' + s + ' in ' + text);
+		}).join('; '))`)
+	if differ != "" {
+		t.Errorf("the page shows other figures than there are: %v", differ)
+	}
+}
+
+// A sample that comes is shown, in the table and in the charts, and who has the focus keeps it.
+func TestLive(t *testing.T) {
+	base, c := host(t), newChromium(t)
+	c.open(base+"/", 1440, 900, "light")
+	c.until(`document.getElementById('mode').textContent === 'Live'`)
+	c.eval(`document.querySelector('table.groups tbody a').focus();
+		globalThis.was = document.getElementById('time').textContent;
+		globalThis.drawn = document.querySelector('.plot').getAttribute('aria-valuetext')`)
+	c.until(`document.getElementById('time').textContent !== was && document.activeElement?.closest('tbody') !== null &&
+		document.querySelector('.plot').getAttribute('aria-valuetext') !== drawn`)
+}
+
+// With a keyboard alone one goes to a group, to a moment of the past, and back to now; each view has its address.
+func TestKeyboard(t *testing.T) {
+	base, c := host(t), newChromium(t)
+	c.open(base+"/", 1440, 900, "light")
+	tab := func(to string) {
+		t.Helper()
+		for range 120 {
+			c.press("Tab")
+			if c.eval(`!!document.activeElement?.matches('`+to+`')`) == true {
+				return
+			}
+		}
+		t.Fatalf("the tabulator does not come to %s", to)
+	}
+	tab("tbody a[title=mysql3306]")
+	c.press("Enter")
+	c.until(`location.search === '?group=mysql3306' &&
+		document.querySelector('.answers .answer')?.textContent.includes('cpu.limit')`)
+	c.until(`!!document.querySelector('.plot canvas') && !document.body.classList.contains('loading')`)
+	tab(".plot")
+	before := c.eval("document.activeElement.getAttribute('aria-valuetext')")
+	for range 5 {
+		c.press("ArrowLeft")
+	}
+	if after := c.eval("document.activeElement.getAttribute('aria-valuetext')"); after == before {
+		t.Errorf("the arrow key does not move in time: %v", after)
+	}
+	c.press("Enter")
+	c.until(`/group=mysql3306&from=.*&to=.*&at=/.test(location.search) &&
+		document.getElementById('mode').textContent === 'Recorded' && !document.body.classList.contains('loading')`)
+	shown := `document.querySelector('main .group').innerText`
+	first := c.eval(shown)
+	c.open(c.eval("location.href").(string), 1440, 900, "light")
+	if again := c.eval(shown); again != first {
+		t.Errorf("the same address shows\n%v\nand then\n%v", first, again)
+	}
+	tab("#live")
+	c.press("Enter")
+	c.until(`location.search === '?group=mysql3306' && document.getElementById('mode').textContent === 'Live'`)
+}
