@@ -95,3 +95,21 @@ func TestFromWithin(t *testing.T) {
 		t.Errorf("of two minutes there are %d ticks of 3", len(got))
 	}
 }
+
+// How long the bytes last goes by the time in which something was recorded.
+func TestLasts(t *testing.T) {
+	r := Reach{From: start, To: start.Add(10 * time.Hour), Bytes: 1 << 20, Most: 4 << 20, Age: defaultAge,
+		Gaps: []Gap{{start.Add(time.Hour), start.Add(9 * time.Hour)}}}
+	if got := r.Lasts(); got != 8*time.Hour {
+		t.Errorf("two hours in a quarter of the room: it lasts %v", got)
+	}
+	r.Most = 1 << 40
+	if got := r.Lasts(); got != defaultAge {
+		t.Errorf("with much room: it lasts %v", got)
+	}
+	r.Gaps[0].From = start.Add(time.Minute)
+	r.Gaps[0].To = start.Add(9*time.Hour + 30*time.Minute)
+	if got := r.Lasts(); got != 0 {
+		t.Errorf("of less than an hour: it lasts %v", got)
+	}
+}
