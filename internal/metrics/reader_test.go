@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"errors"
 	"maps"
 	"reflect"
 	"slices"
@@ -8,6 +9,9 @@ import (
 	"time"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/cgroup/cgroupfake"
+	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // A reader reads the files of its fields alone, those that are not there not again for a minute, and what a directory
@@ -69,5 +73,33 @@ func TestReader(t *testing.T) {
 	}
 	if u := func() Usage { none.Begin(now); u, _ := none.Read(k.Tree, g); return u }(); !reflect.DeepEqual(u, Usage{}) {
 		t.Errorf("of a directory without its files: %s", show(u))
+	}
+}
+
+// A file that comes with a controller is read a minute later at most.
+func TestReaderFindsNewFiles(t *testing.T) {
+	top := cgroup.Dir{Hierarchy: procfs.UnifiedID, Path: "/"}
+	k := cgroupfake.New([]host.Hierarchy{{ID: top.Hierarchy, Version: 2, Controllers: []string{"memory", "pids"},
+		Mount: "/sys/fs/cgroup", Root: "/"}}, cgroupfake.Options{})
+	if err := errors.Join(k.Enable(top, []string{"memory"}), k.Make(top.Child("a"))); err != nil {
+		t.Fatal(err)
+	}
+	r, now := NewReader("tasks.current"), time.Unix(1e9, 0)
+	reads := func() bool {
+		r.Begin(now)
+		u, _ := r.Read(k.Tree, Group{Dirs: [][]cgroup.Dir{{top.Child("a")}}})
+		return u.Tasks.Current != nil
+	}
+	if reads() {
+		t.Error("it reads a file that is not there")
+	}
+	if err := k.Enable(top, []string{"memory", "pids"}); err != nil {
+		t.Fatal(err)
+	}
+	if reads() {
+		t.Error("it looks for new files each time")
+	}
+	if now = now.Add(time.Minute); !reads() {
+		t.Error("a minute later the new file is not read")
 	}
 }

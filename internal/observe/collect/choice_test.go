@@ -19,3 +19,17 @@ func TestUnknown(t *testing.T) {
 		t.Errorf("a tier stands for %v: %v", next.Set, err)
 	}
 }
+
+// All collectors, one after the other, are as all of them: then one that a later version brings is on, too.
+func TestAllByName(t *testing.T) {
+	var c Choice
+	for _, change := range []Change{{Verb: Disable, Names: []string{"cpu"}}, {Verb: Enable, Names: []string{"cpu"}}} {
+		var err error
+		if c, err = c.With(change, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if all := c.Set == nil; all != (change.Verb == Enable) {
+			t.Errorf("after %s: %v", change.Verb, c.Set)
+		}
+	}
+}

@@ -395,6 +395,11 @@ func TestBudget(t *testing.T) {
 		if at := s.reading(observe.CPU); at.Every != 5*time.Second {
 			t.Errorf("switched on again, it reads every %v", at.Every)
 		}
+		s.cost[observe.CPU] = time.Second
+		s.pass(10 * time.Minute)
+		if at := s.reading(observe.CPU); at.Slower != slowest {
+			t.Errorf("however much it costs, it reads %d times as seldom", at.Slower)
+		}
 	})
 }
 

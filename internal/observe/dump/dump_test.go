@@ -104,3 +104,29 @@ func TestDamaged(t *testing.T) {
 		}
 	}
 }
+
+// Where the clock was set back OpenMetrics, in which times only grow, has the first figure of a time alone, the other
+// formats all.
+func TestClockSetBack(t *testing.T) {
+	var b bytes.Buffer
+	err := record.Write(&b, func(yield func(record.Tick) error) error {
+		for i, second := range []int{10, 20, 15, 20, 25} {
+			at := start.Add(time.Duration(second) * time.Second)
+			if err := yield(record.Tick{At: at, Parts: []record.Part{{Name: observe.LoadAverage, Read: at,
+				Figures: []record.Figure{{Key: "bulkhead_host_load1", Value: float64(i)}}}}}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for format, want := range map[string]int{"openmetrics": 3 + 3, "csv": 1 + 5, "json": 5} {
+		var text strings.Builder
+		err := Write(&text, format, bytes.NewReader(b.Bytes()), start, start.Add(time.Minute))
+		if n := strings.Count(text.String(), "\n"); err != nil || n != want {
+			t.Errorf("%s has %d lines, want %d: %v\n%s", format, n, want, err, &text)
+		}
+	}
+}
