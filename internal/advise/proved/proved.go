@@ -74,6 +74,9 @@ type Figure struct {
 // undoTime is how long taking the change back may take when the run ends before its time.
 const undoTime = 30 * time.Second
 
+// ErrStays says that the change could not be taken back.
+var ErrStays = errors.New("take the change back")
+
 // Run measures without the change, with it, without it, and so on, and ends with one without it. Whatever ends it
 // early, the change is undone before it returns.
 func (t Turns) Run(ctx context.Context) (*Result, error) {
@@ -116,7 +119,7 @@ func (t Turns) changed(ctx context.Context, round int, do func() error) (err err
 		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 		defer stop()
 		if undo := t.Undo(ctx, round); undo != nil {
-			err = errors.Join(err, fmt.Errorf("take the change back: %w", undo))
+			err = errors.Join(err, fmt.Errorf("%w: %w", ErrStays, undo))
 		}
 	}()
 	return do()
