@@ -53,5 +53,5 @@ func percent(x proof.Figure) string {
 	if math.IsNaN(float64(x)) {
 		return "-"
 	}
-	return fmt.Sprintf("%+.1f %%", float64(x))
+	return fmt.Sprintf("%+.1f %%", math.Round(float64(x)*10)/10+0) // no minus before 0
 }
