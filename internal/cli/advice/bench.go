@@ -71,7 +71,8 @@ func (s Session) measured(cmd *cobra.Command, args []string, b benchFlags, dsn [
 	}
 	args = slices.Clone(args)
 	if at := slices.IndexFunc(args, isScenario); at >= 0 && b.scenario == usual {
-		b.scenario, args = args[at], slices.Delete(args, at, at+1)
+		b.scenario = args[at]
+		args = slices.Delete(args, at, at+1)
 	}
 	sc, err := scenario.Find(b.scenario)
 	if err != nil {
