@@ -17,8 +17,9 @@ type Subject struct {
 	Loads []string // their names, the first of the arm first
 }
 
-// Repeat starts what a scenario measures alone, and hands it to do, which measures it as often as it likes and meanwhile
-// changes what it likes. What it promises of its end is what Run does, and do learns of signals by its context.
+// Repeat starts what a scenario measures alone, and hands it to do, which measures it as often as it likes and
+// meanwhile changes what it likes. What it promises of its end is what Run does, and do learns of signals by its
+// context.
 func Repeat(ctx context.Context, s *scenario.Scenario, o Options, do func(context.Context, *Subject) error) error {
 	return carry(ctx, s.Alone(), o, func(ctx context.Context, r *run) error {
 		of := &Subject{run: r, Text: r.where(), Disk: r.machine.disk.Number, Mount: r.machine.mount.Point}

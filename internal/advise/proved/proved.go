@@ -171,6 +171,9 @@ func judge(row Row, without, with []float64) Figure {
 		low, high = min(low, -coarse), max(high, coarse)
 		f.Spread.Low, f.Spread.High = proof.Figure(low), proof.Figure(high)
 	}
+	if !alike(difference) {
+		low, high = math.Inf(-1), math.Inf(1)
+	}
 	switch {
 	case middle < low && row.Latency, middle > high && !row.Latency:
 		f.Verdict = Better
@@ -180,6 +183,20 @@ func judge(row Row, without, with []float64) Figure {
 		f.Verdict = NoDifference
 	}
 	return f
+}
+
+// alike says whether the rounds agree on the direction, but for one of each seven.
+func alike(differences []float64) bool {
+	more, less := 0, 0
+	for _, d := range differences {
+		switch {
+		case d > 0:
+			more++
+		case d < 0:
+			less++
+		}
+	}
+	return max(more, less) >= len(differences)-len(differences)/Enough
 }
 
 // values are those of one key, NaN where there is none.

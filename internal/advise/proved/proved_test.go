@@ -94,6 +94,24 @@ func TestDrift(t *testing.T) {
 	}
 }
 
+// Rounds that do not agree show no difference, however large: of seven one may be of another mind.
+func TestRoundsDisagree(t *testing.T) {
+	for other, want := range map[int]string{1: Worse, 2: NoDifference} {
+		f := &fake{measure: func(n int, inForce bool) (Sample, error) {
+			switch {
+			case !inForce:
+				return Sample{"tps": 1000}, nil
+			case n/2 < other:
+				return Sample{"tps": 1500}, nil
+			}
+			return Sample{"tps": 500}, nil
+		}}
+		if r, err := f.turns(7).Run(t.Context()); err != nil || r.Verdict != want {
+			t.Errorf("%d of 7 rounds are better: %v, %+v", other, err, r)
+		}
+	}
+}
+
 // Whatever ends a comparison, at each of its measurements, the change is taken back, with a context that lives.
 func TestEndedEarly(t *testing.T) {
 	broken := errors.New("broken")

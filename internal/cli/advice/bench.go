@@ -55,7 +55,8 @@ func (s Session) measured(cmd *cobra.Command, args []string, b benchFlags, dsn [
 	}
 	if b.instance != "" {
 		if b.dir != "" || b.scenario != usual {
-			return nil, nil, usage.Errorf(cmd, "--instance is measured under its own load: it takes no scenario and no --dir")
+			return nil, nil, usage.Errorf(cmd, "--instance is measured under its own load: it takes no scenario and "+
+				"no --dir")
 		}
 		logins, err := usage.Logins(cmd, dsn)
 		if err != nil {
@@ -84,7 +85,8 @@ func (s Session) measured(cmd *cobra.Command, args []string, b benchFlags, dsn [
 }
 
 // proving is a change that is measured before it is kept.
-func (s Session) proving(from prove.Source, about time.Duration, b benchFlags) func(*cobra.Command, api.Request) error {
+func (s Session) proving(from prove.Source, about time.Duration, b benchFlags) func(*cobra.Command,
+	api.Request) error {
 	return func(cmd *cobra.Command, q api.Request) error {
 		would := "Ctrl-C takes the change back"
 		if q.DryRun {
@@ -113,7 +115,8 @@ func (s Session) proving(from prove.Source, about time.Duration, b benchFlags) f
 			}
 		})
 		if err == nil && !r.Kept {
-			return s.Failed
+			return api.Errorf(api.CodeFailed, "`bulkhead advise show RULE` says when the advice is wrong",
+				"worse beyond the noise: the change was taken back")
 		}
 		return err
 	}

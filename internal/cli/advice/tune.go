@@ -2,7 +2,6 @@ package advice
 
 import (
 	"cmp"
-	"context"
 	"io"
 	"path/filepath"
 	"slices"
@@ -25,24 +24,6 @@ import (
 	"bulkhead/internal/state"
 	"bulkhead/internal/transaction"
 )
-
-// Session is what the verb tune needs of the command line.
-type Session struct {
-	Out   io.Writer
-	Look  func() (*transaction.Controller, error) // at the host
-	Open  func() (*transaction.Controller, error) // the state directory too
-	Print func(v any, text func()) error
-	// Flags gives a verb the flags of changes, and then the request that they make.
-	Flags func(c *cobra.Command) (request func(verb string) api.Request)
-	// Change has a request done and prints what was done.
-	Change func(cmd *cobra.Command, q api.Request) error
-	// Do has a request done and says whether an agent did it, Reply prints what was done, and Failed is exit code 1
-	// when all was said.
-	Do       func(ctx context.Context, q api.Request) (r *api.Reply, byAgent bool, err error)
-	Reply    func(r *api.Reply, q api.Request) error
-	Failed   error
-	Progress io.Writer // stderr as it is
-}
 
 // TuneCommand gives the verb.
 func TuneCommand(s Session) *cobra.Command {
@@ -248,7 +229,7 @@ func tuneApplyCmd(s Session) *cobra.Command {
 		Use:   "apply RULE… | apply --severity SEVERITY",
 		Short: "set what these rules advise, now and at boot, as one change",
 		Long: `apply sets what rules advise, as one change. With --bench it is measured first: a scenario of "bench list"
-loads a throw-away database in rounds without and with the change, or --instance is measured under the load that it has.
+loads a throw-away database in rounds without and with the change, or --instance is measured under its own load.
 Throughput and latency are held against how much two measurements without the change differ (the A/A spread). What is
 worse beyond that is taken back, with exit code 1; all else is kept, and it is said whether it is better. Between two
 measurements the change is undone; Ctrl-C undoes it, and after a kill it undoes itself in a few minutes.`,

@@ -65,7 +65,8 @@ func (i Instance) Open(ctx context.Context, do func(context.Context, Subject) er
 }
 
 // window is one measurement of so long.
-func window(ctx context.Context, ask func(context.Context) (int64, error), length time.Duration) (proved.Sample, error) {
+func window(ctx context.Context, ask func(context.Context) (int64, error), length time.Duration) (proved.Sample,
+	error) {
 	var answers []float64
 	var first, last int64
 	began := time.Now()

@@ -11,7 +11,7 @@ import (
 	"bulkhead/internal/proof"
 )
 
-// Print says what was found, without the reply.
+// Print says what was found, without the reply; that something is worse is left to the verb, as its error.
 func (r *Result) Print(out io.Writer) {
 	render.Printf(out, "%s: %s of %d s without and with the change\n", r.Measured, proof.Plural(r.Rounds, "round"),
 		r.Seconds)
@@ -28,12 +28,12 @@ func (r *Result) Print(out io.Writer) {
 		render.Printf(out, "note: %s\n", n)
 	}
 	switch r.Verdict {
-	case proved.Worse:
-		render.Println(out, "worse beyond the noise: the change was taken back")
+	case proved.Worse: // is an error of the verb
 	case proved.Better:
 		render.Println(out, "better beyond the noise: the change is kept")
 	default:
-		render.Println(out, "no difference beyond the noise: the change is kept, `bulkhead tune rollback` takes it back")
+		render.Println(out, "no difference beyond the noise: the change is kept, `bulkhead tune rollback` takes it "+
+			"back")
 	}
 }
 

@@ -106,7 +106,8 @@ func TestProveRoot(t *testing.T) {
 	q := api.Request{Verb: "tune apply", Tune: []state.Tuned{{Rule: "IO-05", Name: "disk " + disk + "/read_ahead_kb",
 		Value: wanted}}}
 
-	if _, err := Run(t.Context(), do, away, q, 1, 1); err == nil || !strings.Contains(err.Error(), "the database lies on") {
+	if _, err := Run(t.Context(), do, away, q, 1, 1); err == nil ||
+		!strings.Contains(err.Error(), "the database lies on") {
 		t.Errorf("a disk without the database: %v", err)
 	}
 	broken := errors.New("broken off")
