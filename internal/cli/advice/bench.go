@@ -92,8 +92,8 @@ func (s Session) proving(from prove.Source, about time.Duration, b benchFlags) f
 		if q.DryRun {
 			would = "with --dry-run none of it is done"
 		}
-		render.Printf(cmd.ErrOrStderr(), "to be measured in %s without and with the change, %d times %d s, about %s in "+
-			"all; %s\n", proof.Plural(b.rounds, "round"), 2*b.rounds+1, b.seconds, proof.Clock(about), would)
+		render.Printf(cmd.ErrOrStderr(), "to be measured in %s without and with the change, %d times %d s, about "+
+			"%s in all; %s\n", proof.Plural(b.rounds, "round"), 2*b.rounds+1, b.seconds, proof.Clock(about), would)
 		if q.DryRun {
 			return s.Change(cmd, q)
 		}

@@ -23,7 +23,8 @@ func TestBenchFlags(t *testing.T) {
 		says   string // a part of what is said of the time
 		refuse string
 	}{
-		{"MEM-01 --bench", []string{"MEM-01"}, "in 7 rounds without and with the change, 15 times 10 s, about 2:53", ""},
+		{"MEM-01 --bench", []string{"MEM-01"}, "in 7 rounds without and with the change, 15 times 10 s, about 2:53",
+			""},
 		{"MEM-01 --bench commits-postgres MEM-12", []string{"MEM-01", "MEM-12"}, "15 times 10 s", ""},
 		{"MEM-01 --bench=demo --rounds 2 --seconds 3", []string{"MEM-01"}, "in 2 rounds without and with the change, " +
 			"5 times 3 s", ""},

@@ -228,8 +228,8 @@ func tuneApplyCmd(s Session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "apply RULE… | apply --severity SEVERITY",
 		Short: "set what these rules advise, now and at boot, as one change",
-		Long: `apply sets what rules advise, as one change. With --bench it is measured first: a scenario of "bench list"
-loads a throw-away database in rounds without and with the change, or --instance is measured under its own load.
+		Long: `apply sets what rules advise, as one change. With --bench it is measured first: a scenario of
+"bench list" loads a throw-away database in rounds without and with the change, or --instance is measured under its own load.
 Throughput and latency are held against how much two measurements without the change differ (the A/A spread). What is
 worse beyond that is taken back, with exit code 1; all else is kept, and it is said whether it is better. Between two
 measurements the change is undone; Ctrl-C undoes it, and after a kill it undoes itself in a few minutes.`,

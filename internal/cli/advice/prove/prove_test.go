@@ -188,7 +188,8 @@ func TestRefused(t *testing.T) {
 		"nothing of the change would show: ": {fake{steps: 1, apart: "it is elsewhere"}, request()},
 	} {
 		tt.f.t = t
-		if _, err := Run(t.Context(), tt.f.do, &tt.f, tt.q, 7, 10); err == nil || !strings.Contains(err.Error(), want) ||
+		_, err := Run(t.Context(), tt.f.do, &tt.f, tt.q, 7, 10)
+		if err == nil || !strings.Contains(err.Error(), want) ||
 			api.HintOf(err) == "" || slices.Contains(tt.f.log, "+") || slices.Contains(tt.f.log, "A") {
 			t.Errorf("%s: %v, it went %v", want, err, tt.f.log)
 		}
