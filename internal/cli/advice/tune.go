@@ -229,10 +229,11 @@ func tuneApplyCmd(s Session) *cobra.Command {
 		Use:   "apply RULE… | apply --severity SEVERITY",
 		Short: "set what these rules advise, now and at boot, as one change",
 		Long: `apply sets what rules advise, as one change. With --bench it is measured first: a scenario of
-"bench list" loads a throw-away database in rounds without and with the change, or --instance is measured under its own load.
-Throughput and latency are held against how much two measurements without the change differ (the A/A spread). What is
-worse beyond that is taken back, with exit code 1; all else is kept, and it is said whether it is better. Between two
-measurements the change is undone; Ctrl-C undoes it, and after a kill it undoes itself in a few minutes.`,
+"bench list" loads a throw-away database in rounds without and with the change, or --instance is measured
+under its own load. Throughput and latency are held against how much two measurements without the change
+differ (the A/A spread). What is worse beyond that is taken back, with exit code 1; all else is kept, and it
+is said whether it is better. Between two measurements the change is undone; Ctrl-C undoes it, and after a
+kill it undoes itself in a few minutes.`,
 		Example: `  bulkhead tune apply MEM-01 MEM-12 --dry-run
   bulkhead tune apply IO-01 --bench                      on a MariaDB that commits (scenario commits)
   bulkhead tune apply IO-01 --bench commits-postgres --dir /data --rounds 11
