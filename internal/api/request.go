@@ -33,6 +33,9 @@ type Request struct {
 	PIDs    []int           `json:"pids,omitempty"`    // move, move-back
 	Tree    bool            `json:"tree,omitempty"`    // move: with descendants
 	To      int             `json:"to,omitempty"`      // rollback: a revision; 0 is the one before
+	// Waits has a rollback undo one change on trial and nothing else: the one that waits to be confirmed until then, by
+	// its Reply.Confirm.
+	Waits time.Time `json:"waits,omitzero"`
 	// ConfirmWithin is for how long an apply, set, unset or rollback waits to be confirmed before it is undone; 0: it
 	// stays.
 	ConfirmWithin time.Duration `json:"confirm_within,omitempty"`

@@ -115,13 +115,25 @@ func newRun(f fitted, o Options) *run {
 // it starts, makes or applies is gone when it returns, after a failure, a signal or a panic too. A
 // result with Held false is not an error: the proof worked and its shape did not hold.
 func Run(ctx context.Context, s *scenario.Scenario, o Options) (result *proof.Result, err error) {
+	err = carry(ctx, s, o, func(ctx context.Context, r *run) error {
+		if err := r.measureAll(ctx); err != nil {
+			return err
+		}
+		result = r.result()
+		return nil
+	})
+	return result, err
+}
+
+// carry sets a scenario up, has something done with it, and takes everything away again.
+func carry(ctx context.Context, s *scenario.Scenario, o Options, do func(context.Context, *run) error) (err error) {
 	r := newRun(fitted{scenario: s, host: host.New("/"), omitted: map[string]string{}}, o.withDefaults(s))
 	if err := r.require(ctx); err != nil {
-		return nil, r.hide(err)
+		return r.hide(err)
 	}
 	lock, err := lockMachine(benchName)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	r.undo.Add("let other proofs run", func(context.Context) error { return lock.Close() })
 	r.progress = progress.New(r.options.Progress, r.options.Terminal)
@@ -133,12 +145,12 @@ func Run(ctx context.Context, s *scenario.Scenario, o Options) (result *proof.Re
 		r.progress.Close()
 	}()
 	if err := r.setUp(ctx); err != nil {
-		return nil, interruption(ctx, r.full(err))
+		return interruption(ctx, r.full(err))
 	}
-	if err := r.measureAll(ctx); err != nil {
-		return nil, interruption(ctx, r.full(err))
+	if err := do(ctx, r); err != nil {
+		return interruption(ctx, r.full(err))
 	}
-	return r.result(), nil
+	return nil
 }
 
 // interruption names what ended the context instead of the failure that it caused.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/bench/database"
+	"bulkhead/internal/bench/fromunit"
 	"bulkhead/internal/scenario"
 )
 
@@ -100,7 +101,7 @@ func (g *governor) inside(group string) func([]string) []string {
 func (g *governor) policyText(name string) (string, error) {
 	text, err := g.scenario.Policies[name].Fill(g.texts(), g.value)
 	if err == nil && g.machine.facts.Systemd {
-		text, err = takenOut(text)
+		text, err = fromunit.TakenOut(text)
 	}
 	if err != nil {
 		return "", fmt.Errorf("make policy %q: %w", name, err)

@@ -16,6 +16,9 @@ import (
 	"bulkhead/internal/bench/process"
 )
 
+// benchName names the lock of a run, the link to what it left, and what it makes beside groups.
+const benchName = "bulkhead-bench"
+
 // workPrefix begins the name of every work directory.
 const workPrefix = "bulkhead-bench-"
 

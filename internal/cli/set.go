@@ -51,7 +51,8 @@ func unsetCmd(s *session) *cobra.Command {
 
 func tuneCmd(s *session) *cobra.Command {
 	return advice.TuneCommand(advice.Session{
-		Out: s.out, Look: s.look, Open: s.open, Print: s.print, Change: s.change,
+		Out: s.out, Look: s.look, Open: s.open, Print: s.print, Change: s.change, Reply: s.printReply,
+		Do: s.do, Progress: s.stderr,
 		Flags: func(c *cobra.Command) func(verb string) api.Request {
 			ch := &change{}
 			s.trialFlags(c, ch)

@@ -42,6 +42,10 @@ func Settle(ctx context.Context, c *transaction.Controller, r api.Request, reply
 		return false, err
 	}
 	t, err := state.OnTrial(c.Store)
+	if err == nil && !r.Waits.IsZero() && (t == nil || !t.Confirm.Equal(r.Waits)) {
+		err = api.Errorf(api.CodeFailed, "`bulkhead history` says what happened",
+			"the change is not on trial any more: it was undone or confirmed by somebody else")
+	}
 	if err != nil || t == nil {
 		return false, err
 	}

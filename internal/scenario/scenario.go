@@ -231,6 +231,21 @@ func (s *Scenario) ArmNamed(name string) (Arm, bool) {
 	return Arm{}, false
 }
 
+// Alone is the scenario with its control arm alone, and with what that needs: to be measured again and again while
+// something else is changed.
+func (s *Scenario) Alone() *Scenario {
+	alone := *s
+	control, _ := s.ArmNamed(s.Control)
+	alone.Arms, alone.Shape, alone.Loads, alone.Peers = []Arm{control}, nil, s.LoadsOf(control), nil
+	alone.Neighbours = slices.DeleteFunc(slices.Clone(s.Neighbours), func(n Neighbour) bool {
+		return !slices.Contains(control.With, n.Name)
+	})
+	if control.Peer != "" {
+		alone.Peers = s.Peers
+	}
+	return &alone
+}
+
 // Groups names every group that a member of the scenario goes into, in the order of the file.
 func (s *Scenario) Groups() []string {
 	var everybody Arm

@@ -272,3 +272,23 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// Alone is the control arm with what it needs, of every scenario there is; what it leaves behind is whole.
+func TestAlone(t *testing.T) {
+	all, err := Library()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range all {
+		arms, loads, neighbours := len(s.Arms), len(s.Loads), len(s.Neighbours)
+		control, _ := s.ArmNamed(s.Control)
+		alone := s.Alone()
+		if len(alone.Arms) != 1 || alone.Arms[0].Name != s.Control || len(alone.Loads) != len(s.LoadsOf(control)) ||
+			len(alone.Loads) == 0 || len(alone.Neighbours) != len(control.With) || len(alone.Shape) != 0 {
+			t.Errorf("%s alone: %+v", s.Name, alone)
+		}
+		if len(s.Arms) != arms || len(s.Loads) != loads || len(s.Neighbours) != neighbours || len(s.Shape) == 0 {
+			t.Errorf("%s was changed", s.Name)
+		}
+	}
+}

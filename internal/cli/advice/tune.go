@@ -25,18 +25,6 @@ import (
 	"bulkhead/internal/transaction"
 )
 
-// Session is what the verb tune needs of the command line.
-type Session struct {
-	Out   io.Writer
-	Look  func() (*transaction.Controller, error) // at the host
-	Open  func() (*transaction.Controller, error) // the state directory too
-	Print func(v any, text func()) error
-	// Flags gives a verb the flags of changes, and then the request that they make.
-	Flags func(c *cobra.Command) (request func(verb string) api.Request)
-	// Change has a request done and prints what was done.
-	Change func(cmd *cobra.Command, q api.Request) error
-}
-
 // TuneCommand gives the verb.
 func TuneCommand(s Session) *cobra.Command {
 	c := &cobra.Command{
@@ -50,6 +38,7 @@ advise says (settings of engines) is listed by plan and left to you.`,
 		Example: `  bulkhead tune plan                               what can be set, and what is left to you
   bulkhead tune apply MEM-01 MEM-12 --dry-run
   bulkhead tune apply --severity high --confirm-within 10m
+  bulkhead tune apply IO-01 --bench                measured before and after, taken back where it is worse
   bulkhead tune status                             what is set, by whom, and what it was
   bulkhead tune rollback MEM-01                    as it was before`,
 	}
@@ -235,15 +224,31 @@ func printTunings(out io.Writer, all []tuning) {
 func tuneApplyCmd(s Session) *cobra.Command {
 	var severity string
 	var dsn []string
+	var b benchFlags
 	c := &cobra.Command{
 		Use:   "apply RULE… | apply --severity SEVERITY",
 		Short: "set what these rules advise, now and at boot, as one change",
-		Args:  cobra.ArbitraryArgs,
+		Long: `apply sets what rules advise, as one change. With --bench it is measured first: a scenario of
+"bench list" loads a throw-away database in rounds without and with the change, or --instance is measured
+under its own load. Throughput and latency are held against how much two measurements without the change
+differ (the A/A spread). What is worse beyond that is taken back, with exit code 1; all else is kept, and it
+is said whether it is better. Between two measurements the change is undone; Ctrl-C undoes it, and after a
+kill it undoes itself in a few minutes.`,
+		Example: `  bulkhead tune apply MEM-01 MEM-12 --dry-run
+  bulkhead tune apply IO-01 --bench                      on a MariaDB that commits (scenario commits)
+  bulkhead tune apply IO-01 --bench commits-postgres --dir /data --rounds 11
+  bulkhead tune apply MEM-12 --bench --instance mysql3306 \
+    --dsn mysql3306=@/root/mysql.dsn --seconds 60        the instance itself, under its own load`,
+		Args: cobra.ArbitraryArgs,
 
 		ValidArgsFunction: completeRules(-1),
 	}
 	request := s.Flags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
+		args, measured, err := s.measured(cmd, args, b, dsn)
+		if err != nil {
+			return err
+		}
 		if len(args) == 0 && severity == "" {
 			return usage.Errorf(cmd, "say which advice to follow: tune apply RULE…, or --severity")
 		}
@@ -251,15 +256,17 @@ func tuneApplyCmd(s Session) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return s.follow(cmd, request("tune apply"), all, args)
+		return s.follow(cmd, request("tune apply"), all, args, measured)
 	}
 	severityFlag(c, &severity)
 	c.Flags().StringArrayVar(&dsn, "dsn", nil, usage.LoginsHelp)
+	b.add(c)
 	return c
 }
 
-// follow sets what tunings say, all there are of some rules when rules are named.
-func (s Session) follow(cmd *cobra.Command, q api.Request, all []tuning, names []string) error {
+// follow sets what tunings say by change, all there are of some rules when rules are named.
+func (s Session) follow(cmd *cobra.Command, q api.Request, all []tuning, names []string,
+	change func(*cobra.Command, api.Request) error) error {
 	for _, t := range all {
 		if len(names) > 0 && t.ByHand != "" {
 			return api.Errorf(api.CodeRefused, "`bulkhead advise show "+t.Rule+"` says why and what it costs",
@@ -277,7 +284,7 @@ func (s Session) follow(cmd *cobra.Command, q api.Request, all []tuning, names [
 		for _, line := range nothing {
 			render.Printf(cmd.ErrOrStderr(), "%s\n", line)
 		}
-		return s.Change(cmd, q)
+		return change(cmd, q)
 	}
 	if len(names) == 0 {
 		nothing = []string{"nothing to do: tune can set nothing of what advise finds from this severity on; " +

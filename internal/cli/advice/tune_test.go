@@ -181,13 +181,13 @@ func TestFollow(t *testing.T) {
 			}}
 		c := &cobra.Command{}
 		c.SetErr(&stderr)
-		err := s.follow(c, api.Request{}, tt.all, tt.names)
+		err := s.follow(c, api.Request{}, tt.all, tt.names, s.Change)
 		if err != nil || changed != tt.changed || !strings.Contains(out.String(), tt.stdout) ||
 			(out.Len() == 0) != (tt.stdout == "") || !strings.Contains(stderr.String(), tt.stderr) {
 			t.Errorf("%v of %v: %v, changes by %q, says %q and %q", tt.names, tt.all, err, changed, &out, &stderr)
 		}
 	}
-	if err := (Session{}).follow(&cobra.Command{}, api.Request{}, []tuning{left}, []string{"FS-01"}); err == nil {
+	if err := (Session{}).follow(&cobra.Command{}, api.Request{}, []tuning{left}, []string{"FS-01"}, nil); err == nil {
 		t.Error("what is left to a person was asked for by name, and not refused")
 	}
 }

@@ -111,6 +111,9 @@ func Ends(c *cobra.Command) bool {
 	case "agent", "bench", "freeze", "run", "serve", "top", "watchdog", "probe-load", "__complete":
 		return false
 	}
+	if measures := c.Flags().Lookup("bench"); measures != nil && measures.Changed {
+		return false // it shows its own progress
+	}
 	watches := c.Flags().Lookup("watch")
 	return watches == nil || watches.Value.Type() != "bool" || !watches.Changed
 }

@@ -1,4 +1,5 @@
-package bench
+// Package fromunit has the groups of a policy take processes out of units of systemd.
+package fromunit
 
 import (
 	"cmp"
@@ -11,16 +12,13 @@ import (
 	"bulkhead/internal/policy/parse"
 )
 
-// benchName names the lock of a run, the link to what it left, and what it makes beside groups.
-const benchName = "bulkhead-bench"
-
 // groupHead is a group's name with its colon, and what follows on the line: a brace where the group is written in one.
 var groupHead = regexp.MustCompile(`^[^:]*:[ \t]*(\{[ \t]*)?`)
 
-// takenOut is a policy whose groups take processes out of systemd units. All that a run starts is a part of the unit
+// TakenOut is a policy whose groups take processes out of systemd units. All that a run starts is a part of the unit
 // that the run itself is in, a service under a scheduler or in CI, and no limit would hold it there. Groups that
 // already say so stay as they are.
-func takenOut(text string) (string, error) {
+func TakenOut(text string) (string, error) {
 	parsed, err := parse.Policy([]policy.Source{{Path: "policy", Text: text}})
 	if err != nil {
 		return "", err
