@@ -19,19 +19,20 @@ func TestLarge(t *testing.T) {
 		set             set
 		want            int64 // pages
 	}{
-		"MySQL, defaults":        {"", "8.0.36", nil, 66},
-		"MySQL, its pools":       {"", "8.0.36", set{"innodb_buffer_pool_size": "1G"}, 8 * 66},
-		"MySQL, rounded up":      {"", "5.7.40", set{"innodb_buffer_pool_size": "1025M"}, 16*66 + 4},
-		"MySQL, small chunks":    {"", "8.4.1", set{"innodb_buffer_pool_chunk_size": "2M"}, 64 * 2},
-		"MySQL, more pools":      {"", "8.4.1", set{"innodb_buffer_pool_instances": "2"}, 2 * 33},
-		"Percona, a small key":   {engine.Percona, "8.0.36", set{"key_buffer_size": "1M"}, 66},
-		"MariaDB, one piece":     {engine.MariaDB, "10.11.19", nil, 64 + 3 + 53 + 62 + 2*8},
-		"MariaDB, its extents":   {engine.MariaDB, "11.8.2", set{"innodb_buffer_pool_size": "129M"}, 68 + 3 + 131},
-		"MariaDB, room to grow":  {engine.MariaDB, "11.4.7", set{"innodb_buffer_pool_size_max": "1G"}, 512 + 3 + 131},
-		"MariaDB, chunks":        {engine.MariaDB, "10.6.20", set{"innodb_buffer_pool_size": "300M"}, 3*64 + 131},
-		"MariaDB, small chunks":  {engine.MariaDB, "10.11.6", set{"innodb_buffer_pool_size": "300M"}, 50*3 + 131},
-		"MariaDB, no version":    {engine.MariaDB, "", set{"innodb_log_buffer_size": "1M"}, 64 + 3 + 53 + 62},
-		"MariaDB, a small Aria":  {engine.MariaDB, "10.11.19", set{"aria_pagecache_buffer_size": "1M"}, 64 + 3 + 53 + 16},
+		"MySQL, defaults":       {"", "8.0.36", nil, 66},
+		"MySQL, its pools":      {"", "8.0.36", set{"innodb_buffer_pool_size": "1G"}, 8 * 66},
+		"MySQL, rounded up":     {"", "5.7.40", set{"innodb_buffer_pool_size": "1025M"}, 16*66 + 4},
+		"MySQL, small chunks":   {"", "8.4.1", set{"innodb_buffer_pool_chunk_size": "2M"}, 64 * 2},
+		"MySQL, more pools":     {"", "8.4.1", set{"innodb_buffer_pool_instances": "2"}, 2 * 33},
+		"Percona, a small key":  {engine.Percona, "8.0.36", set{"key_buffer_size": "1M"}, 66},
+		"MariaDB, one piece":    {engine.MariaDB, "10.11.19", nil, 64 + 3 + 53 + 62 + 2*8},
+		"MariaDB, its extents":  {engine.MariaDB, "11.8.2", set{"innodb_buffer_pool_size": "129M"}, 68 + 3 + 131},
+		"MariaDB, room to grow": {engine.MariaDB, "11.4.7", set{"innodb_buffer_pool_size_max": "1G"}, 512 + 3 + 131},
+		"MariaDB, chunks":       {engine.MariaDB, "10.6.20", set{"innodb_buffer_pool_size": "300M"}, 3*64 + 131},
+		"MariaDB, small chunks": {engine.MariaDB, "10.11.6", set{"innodb_buffer_pool_size": "300M"}, 50*3 + 131},
+		"MariaDB, no version":   {engine.MariaDB, "", set{"innodb_log_buffer_size": "1M"}, 64 + 3 + 53 + 62},
+		"MariaDB, a small Aria": {engine.MariaDB, "10.11.19", set{
+			"aria_pagecache_buffer_size": "1M"}, 64 + 3 + 53 + 16},
 		"dedicated, not told":    {"", "8.0.36", set{"innodb_dedicated_server": "ON"}, -1},
 		"a size nobody can read": {"", "8.0.36", set{"innodb_buffer_pool_size": "much"}, -1},
 	} {
