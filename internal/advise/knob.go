@@ -86,24 +86,14 @@ func (e *evaluation) wishes() []wish {
 			continue
 		}
 		engine, _ := values.Get("instance.engine").Is.(string)
-		version := values.Get("instance.version")
-		for _, w := range e.rule.Wanted {
-			if w.Engine != engine {
-				continue
-			}
-			if w.From != "" || w.Below != "" {
-				v, known := version.Is.(string)
-				if !known {
-					e.undecided(obj.Name, values, &rule.UndecidedError{Facts: []string{"instance.version"}})
-					break
-				}
-				if w.From != "" && !fact.Since(v, w.From) || w.Below != "" && fact.Since(v, w.Below) {
-					continue
-				}
-			}
+		version, _ := values.Get("instance.version").Is.(string)
+		w, wants, versioned := e.rule.WantedBy(engine, version)
+		if versioned {
+			e.undecided(obj.Name, values, &rule.UndecidedError{Facts: []string{"instance.version"}})
+		}
+		if wants {
 			buffer, _ := obj.Values.Get("instance.buffer").Is.(int64)
 			all = append(all, wish{obj.Name, values, w, buffer})
-			break
 		}
 	}
 	return all

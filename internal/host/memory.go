@@ -19,6 +19,7 @@ type Memory struct {
 	Page       int64        `json:"page_bytes"`        // the usual page size
 	THP        string       `json:"transparent"`       // "always", "madvise" or "never"; "" where the kernel has none
 	THPSize    int64        `json:"transparent_bytes"` // of one; 0 where the kernel has none
+	HugePage   int64        `json:"huge_page_bytes"`   // the default size of huge pages; 0 where the kernel has none
 	Pools      []HugePages  `json:"huge_page_pools"`   // by page size
 	Nodes      []NodeMemory `json:"nodes"`             // by number
 }
@@ -49,7 +50,8 @@ func (h *Host) Memory(facts *Facts) (Memory, error) {
 		return Memory{}, err
 	}
 	m := Memory{Total: info["MemTotal"], Available: info["MemAvailable"], SwapTotal: info["SwapTotal"],
-		SwapFree: info["SwapFree"], PageTables: info["PageTables"], Page: facts.PageSize, Nodes: []NodeMemory{}}
+		SwapFree: info["SwapFree"], PageTables: info["PageTables"], Page: facts.PageSize,
+		HugePage: info["Hugepagesize"], Nodes: []NodeMemory{}}
 	const transparent = "/sys/kernel/mm/transparent_hugepage"
 	if text, err := h.Root.ReadText(transparent + "/enabled"); err == nil {
 		_, chosen, _ := strings.Cut(text, "[")

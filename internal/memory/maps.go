@@ -23,13 +23,10 @@ type Instance struct {
 	Files int64   `json:"files_bytes"` // of programs, libraries and other files that it has mapped
 	// SavedTables is how much smaller its page tables would be if what is in the usual pages now, and fills whole
 	// 2 MiB, were in pages of 2 MiB: each such piece takes one page table (4 KiB) less.
-	SavedTables int64 `json:"page_tables_saved_bytes"`
-	// Needed is how many pages of 2 MiB the shared memory of a PostgreSQL takes that has none of a pool now: what it
-	// calls shared_memory_size_in_huge_pages. 0 of other engines, which do not show it in their maps.
-	Needed   int64     `json:"huge_pages_needed,omitempty"`
-	Nodes    []Use     `json:"nodes"`    // by number
-	Policies []Policy  `json:"policies"` // most memory first
-	Members  []Process `json:"by_process"`
+	SavedTables int64     `json:"page_tables_saved_bytes"`
+	Nodes       []Use     `json:"nodes"`    // by number
+	Policies    []Policy  `json:"policies"` // most memory first
+	Members     []Process `json:"by_process"`
 }
 
 // Pages is the memory in pages of one size. For the usual size the last two are 0.
@@ -95,9 +92,6 @@ func Read(ctx context.Context, h *host.Host, facts *host.Facts, thp string, inst
 		}
 		if err != nil {
 			return nil, err
-		}
-		if inst.Engine == engine.PostgreSQL && member.ID == inst.Main {
-			i.Needed = needed(mappings)
 		}
 		i.Members = append(i.Members, processOf(member, areas))
 		r.add(mappings, areas)
@@ -169,17 +163,6 @@ func (r *reading) add(mappings []pagemap.Mapping, areas []pagemap.Area) {
 		r.pages[r.page].Transparent += part(m.Proportional, m.Transparent, m.Resident)
 		r.saved += max(m.Resident-m.Transparent, 0) / hugePage * r.page
 	}
-}
-
-// needed is how many huge pages the shared memory takes that PostgreSQL maps at its start, without a name. What it maps
-// later, and what it attaches with shmat(2) to find others that use the directory, stays in the usual pages.
-func needed(mappings []pagemap.Mapping) (pages int64) {
-	for _, m := range mappings {
-		if m.Shared && m.PageSize < hugePage && strings.HasPrefix(m.File, "/dev/zero") {
-			pages += (m.Size + hugePage - 1) / hugePage
-		}
-	}
-	return pages
 }
 
 // part is amount times of/all.

@@ -119,19 +119,35 @@ func pool(t *testing.T, more int64) bool {
 			return -1
 		}
 		n, _ := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-		return n
+		text, _ = os.ReadFile(filepath.Join(filepath.Dir(poolFile), "surplus_hugepages"))
+		surplus, _ := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+		return n - surplus // which go when who uses them ends
 	}
 	before := read()
 	if before < 0 {
 		return false
 	}
+	// Whoever waits for the end of its input gives the pool its size back, also when the test is killed.
+	guard := exec.Command("sh", "-c", fmt.Sprintf("cat; echo %d > %s", before, poolFile))
+	guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	in, err := guard.StdinPipe()
+	if err := errors.Join(err, guard.Start()); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
-		if err := os.WriteFile(poolFile, []byte(fmt.Sprint(before)), 0); err != nil {
-			t.Errorf("give the pool its size back: %v", err)
+		if err := errors.Join(in.Close(), guard.Wait()); err != nil || read() != before {
+			t.Errorf("give the pool its size back: %v, it has %d", err, read())
 		}
 	})
 	setPool(t, before+more)
 	return read() == before+more
+}
+
+// onlyPool does the same where nobody has a pool.
+func onlyPool(t *testing.T, more int64) bool {
+	t.Helper()
+	text, err := os.ReadFile(poolFile)
+	return err == nil && string(text) == "0\n" && pool(t, more)
 }
 
 // setPool makes the pool of a size, that pool gives back at the end of the test.

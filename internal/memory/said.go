@@ -20,26 +20,33 @@ type Said struct {
 	From    string `json:"from"` // the server, or the file or argument that has it
 }
 
-// SaidBy gives what an instance says of huge pages: in force, where login is not nil and the server answers within
-// settings.AskTime, else as its option files and arguments have it. Why it was not asked is trouble.
-func SaidBy(ctx context.Context, h *host.Host, inst engine.Instance, login *dblogin.Login) (all []Said, trouble error) {
+// SettingsOf gives the settings of an instance: in force, where login is not nil and the server answers within
+// settings.AskTime, else as its option files and arguments have them. Why it was not asked is trouble.
+func SettingsOf(ctx context.Context, h *host.Host, inst engine.Instance, login *dblogin.Login) (s settings.Settings,
+	trouble error) {
 	list, err := h.Proc.Processes(procfs.Options{PIDs: []int{inst.Main.PID}})
 	if err != nil {
-		return nil, err
+		return s, err
 	}
 	if len(list) == 0 || list[0].ID != inst.Main {
-		return nil, procfs.ErrExited
+		return s, procfs.ErrExited
 	}
-	s, trouble := settings.Of(ctx, h, inst, &list[0], login)
+	return settings.Of(ctx, h, inst, &list[0], login)
+}
+
+// SaidBy gives what settings of an instance say of huge pages.
+func SaidBy(inst engine.Instance, s settings.Settings) (all []Said) {
 	values := fact.Values{}
 	s.Facts(inst, values)
-	for _, name := range []string{"instance.huge_pages", "instance.huge_pages_status", "instance.huge_pages_needed",
-		"instance.large_pages"} {
+	for _, name := range []string{"instance.huge_pages", "instance.huge_pages_status", "instance.large_pages"} {
 		if v := values.Get(name); v.Unknown == "" {
 			all = append(all, Said{strings.TrimPrefix(name, "instance."), fmt.Sprint(v.Is), v.From})
 		}
 	}
-	return all, trouble
+	if _, v := s.Huge(inst); v.Unknown == "" {
+		all = append(all, Said{"huge_pages_needed", fmt.Sprint(v.Is), v.From})
+	}
+	return all
 }
 
 // Contradicts says where the maps of an instance show something else than the server says, "" where they agree. A

@@ -293,7 +293,7 @@ func machineFacts(h *host.Host) fact.Values {
 	info, err := h.MemInfo()
 	for name, key := range map[string]string{"host.memory": "MemTotal", "host.swap": "SwapTotal",
 		"host.commit_limit": "CommitLimit", "host.committed": "Committed_AS", "host.page_tables": "PageTables",
-		"host.huge_pages": "HugePages_Total"} {
+		"host.huge_pages": "HugePages_Total", "host.huge_page": "Hugepagesize"} {
 		n, has := info[key]
 		switch {
 		case err != nil:

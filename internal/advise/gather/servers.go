@@ -12,6 +12,7 @@ import (
 
 	"bulkhead/internal/advise/fact"
 	"bulkhead/internal/advise/gather/files"
+	"bulkhead/internal/advise/gather/hugepages"
 	"bulkhead/internal/advise/gather/settings"
 	"bulkhead/internal/engine"
 	"bulkhead/internal/engine/options"
@@ -29,6 +30,7 @@ type server struct {
 	limited string // the group whose memory limit is the smallest, "" for none
 	group   string // its own group of memory
 	trouble error  // why it was not asked
+	need    hugepages.Need
 }
 
 // serverTime is how long one instance may take, beside AskTime: its option files may lie on a disk that hangs.
@@ -61,6 +63,7 @@ func servers(ctx context.Context, h *host.Host, o Options) ([]server, error) {
 		s, ok := one.wait(ctx)
 		if !ok {
 			s = brief[i]
+			s.need = hugepages.Need{Instance: s.name, Told: true, Unknown: "no answer in time"}
 			fillUnknown(s.values, fact.Instance, fact.Unknown("no answer within %s", serverTime+settings.AskTime))
 		}
 		list = append(list, s)
@@ -129,6 +132,9 @@ func (s *server) read(ctx context.Context, h *host.Host, inst engine.Instance, m
 	found, trouble := settings.Of(ctx, h, inst, p, o.login(inst))
 	s.trouble = trouble
 	found.Facts(inst, s.values)
+	if machineErr == nil {
+		s.huge(h, machine, inst, found)
+	}
 	fillUnknown(s.values, fact.Instance, fact.Unknown("bulkhead does not read this of %s", inst.Engine))
 }
 

@@ -64,9 +64,12 @@ func (s sum) percentOf(whole fact.Value) fact.Value {
 func together(h *host.Host, set *fact.Set, list []server, known bool) {
 	if !known {
 		for _, name := range []string{"buffers_together", "buffers_percent", "buffers_known", "footprint_together",
-			"footprint_percent", "footprint_known", "huge_wanted", "huge_known", "connections_together",
+			"footprint_percent", "footprint_known", "connections_together",
 			"connections_known", "files_together", "files_known", "ports_to_reserve"} {
 			set.Host["host."+name] = fact.Unknown("the instances of the host are not known")
+		}
+		for _, name := range hugeNames {
+			set.Host[name] = fact.Unknown("the instances of the host are not known")
 		}
 		return
 	}
@@ -87,8 +90,7 @@ func together(h *host.Host, set *fact.Set, list []server, known bool) {
 		return slices.Contains(countsFiles, engine)
 	})
 	set.Host["host.files_together"], set.Host["host.files_known"] = s.value(), s.whole()
-	huge := sumOf(set.Instances, "instance.buffer", wantsHuge)
-	set.Host["host.huge_wanted"], set.Host["host.huge_known"] = huge.value(), huge.whole()
+	hugeTogether(h, set, list)
 
 	// What is below one limited group is bounded together.
 	for i, one := range list {
@@ -115,15 +117,3 @@ var countsConnections = []string{"mysql", "mariadb", "percona", "postgresql", "r
 
 // countsFiles are the engines for which filesNeeded has a formula.
 var countsFiles = []string{"mysql", "mariadb", "percona", "redis", "valkey"}
-
-// wantsHuge says whether an instance is told to put its buffer into huge pages.
-func wantsHuge(v fact.Values) bool {
-	switch v.Get("instance.engine").Is {
-	case "postgresql":
-		return v.Get("instance.huge_pages").Is == "on" || v.Get("instance.huge_pages").Is == "try" &&
-			v.Get("instance.huge_used").Is != int64(0)
-	case "mysql", "mariadb", "percona":
-		return v.Get("instance.large_pages").Is == true
-	}
-	return false
-}

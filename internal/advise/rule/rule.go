@@ -104,3 +104,23 @@ func (r *Rule) Expressions() []*Expression {
 	}
 	return all
 }
+
+// WantedBy is what an engine or a flavour of it wants of the knob, by its version. versioned says that it depends on a
+// version, and none is known ("").
+func (r *Rule) WantedBy(engine, version string) (w Wanted, wants, versioned bool) {
+	for _, w := range r.Wanted {
+		if w.Engine != engine {
+			continue
+		}
+		if w.From != "" || w.Below != "" {
+			if version == "" {
+				return Wanted{}, false, true
+			}
+			if w.From != "" && !fact.Since(version, w.From) || w.Below != "" && fact.Since(version, w.Below) {
+				continue
+			}
+		}
+		return w, true, false
+	}
+	return Wanted{}, false, false
+}

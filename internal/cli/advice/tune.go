@@ -5,6 +5,7 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"bulkhead/internal/inspect"
 	"bulkhead/internal/linux/tunable"
 	"bulkhead/internal/linux/tunable/bootline"
+	"bulkhead/internal/linux/tunable/hugepool"
 	"bulkhead/internal/linux/tunable/mounted"
 	"bulkhead/internal/linux/tunable/service"
 	"bulkhead/internal/state"
@@ -77,7 +79,8 @@ type tuning struct {
 }
 
 // tunings asks the host and the rules; of the rules that are named, or of all.
-func (s Session) tunings(cmd *cobra.Command, names []string, severity string, dsn []string) ([]tuning, error) {
+func (s Session) tunings(cmd *cobra.Command, names []string, o *options) ([]tuning, error) {
+	severity := o.severity
 	if severity != "" && !slices.Contains(rule.Severities, severity) {
 		return nil, usage.Errorf(cmd, "%q is no severity: critical, high, medium, low and info are", severity)
 	}
@@ -90,7 +93,7 @@ func (s Session) tunings(cmd *cobra.Command, names []string, severity string, ds
 			return nil, usage.Errorf(cmd, "there is no rule %q; `bulkhead advise list` lists them", name)
 		}
 	}
-	logins, err := usage.Logins(cmd, dsn)
+	logins, err := usage.Logins(cmd, o.dsn)
 	if err != nil {
 		return nil, err
 	}
@@ -109,22 +112,35 @@ func (s Session) tunings(cmd *cobra.Command, names []string, severity string, ds
 		render.Printf(cmd.ErrOrStderr(), "note: %s\n", n)
 	}
 	all := []tuning{}
-	has := func(name string) bool { return tunable.Host{Root: c.Host.Root}.Has(cmd.Context(), name) }
+	info, _ := c.Host.MemInfo() // of none there is no pool either
+	on := settable{page: info["Hugepagesize"], atBoot: o.atBoot, has: func(name string) bool {
+		return tunable.Host{Root: c.Host.Root}.Has(cmd.Context(), name)
+	}}
 	for _, f := range rep.Findings {
 		if len(names) == 0 || slices.Contains(names, f.Rule) {
-			all = append(all, tuningOf(f, has))
+			all = append(all, tuningOf(f, on))
 		}
 	}
 	return all, nil
 }
 
-// tuningOf is what can be set of a finding, on a host that has what settings are kept in.
-func tuningOf(f advise.Finding, has func(name string) bool) tuning {
+// settable says what of a finding can be set on a host.
+type settable struct {
+	has    func(name string) bool // whether the host has what a setting is kept in
+	page   int64                  // the default size of huge pages, in bytes
+	atBoot bool                   // the pool of huge pages is to be set aside at boot
+}
+
+// tuningOf is what can be set of a finding.
+func tuningOf(f advise.Finding, on settable) tuning {
 	t := tuning{Rule: f.Rule, Severity: f.Severity, Title: f.Title, On: render.OrEmpty(f.On), Sets: []string{},
 		Cost: f.Change.Cost, Losers: f.Losers}
 	names, value := []string{f.Change.Key}, f.Change.Value
 	switch f.Change.Class {
 	case rule.ClassSysctl:
+		if f.Change.Key == hugepool.Sysctl {
+			return t.pool(f, on)
+		}
 	case rule.ClassQueue:
 		names = []string{tunable.QueueName(strings.ReplaceAll(f.Change.Disk, "/", "!"), f.Change.Key)}
 	case rule.ClassSysfs:
@@ -149,10 +165,7 @@ func tuningOf(f advise.Finding, has func(name string) bool) tuning {
 		names = nil
 	}
 	for _, name := range names {
-		if tunable.Check(name, value) == nil && has(name) {
-			t.Settings = append(t.Settings, state.Tuned{Rule: f.Rule, Name: name, Value: value})
-			t.Sets = append(t.Sets, name+" = "+value)
-		}
+		t.set(name, value, on)
 	}
 	if len(t.Settings) == 0 {
 		t.ByHand = changeOf(f.Change)
@@ -160,9 +173,41 @@ func tuningOf(f advise.Finding, has func(name string) bool) tuning {
 	return t
 }
 
+// set adds a setting where the host has what it is kept in.
+func (t *tuning) set(name, value string, on settable) {
+	if tunable.Check(name, value) == nil && on.has(name) {
+		t.Settings = append(t.Settings, state.Tuned{Rule: t.Rule, Name: name, Value: value})
+		t.Sets = append(t.Sets, name+" = "+value)
+	}
+}
+
+// pool is what can be set of a finding about the pool of huge pages: the pool itself, that of each node where the value
+// says so ("0:512,1:256"), or the kernel command line.
+func (t tuning) pool(f advise.Finding, on settable) tuning {
+	switch value := f.Change.Value; {
+	case on.atBoot:
+		t.set(tunable.PoolAtBoot, value, on)
+	case strings.Contains(value, ":"):
+		for part := range strings.SplitSeq(value, ",") {
+			number, pages, _ := strings.Cut(part, ":")
+			node, _ := strconv.Atoi(number)
+			t.set(hugepool.OnNode(node, on.page), pages, on)
+		}
+	default:
+		t.set(f.Change.Key, value, on)
+	}
+	if len(t.Settings) > 0 {
+		return t
+	}
+	t.ByHand = changeOf(f.Change)
+	if on.atBoot && f.Change.Value != "" {
+		t.ByHand = "add hugepages=" + f.Change.Value + " to the kernel command line, and boot the host"
+	}
+	return t
+}
+
 func tunePlanCmd(s Session) *cobra.Command {
-	var severity string
-	var dsn []string
+	var o options
 	c := &cobra.Command{
 		Use:   "plan [RULE…]",
 		Short: "what apply would set, and what of the advice is left to you",
@@ -170,16 +215,29 @@ func tunePlanCmd(s Session) *cobra.Command {
 
 		ValidArgsFunction: completeRules(-1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			all, err := s.tunings(cmd, args, severity, dsn)
+			all, err := s.tunings(cmd, args, &o)
 			if err != nil {
 				return err
 			}
 			return s.Print(all, func() { printTunings(s.Out, all) })
 		},
 	}
-	severityFlag(c, &severity)
-	c.Flags().StringArrayVar(&dsn, "dsn", nil, usage.LoginsHelp)
+	o.flags(c)
 	return c
+}
+
+// options are the flags of plan and apply.
+type options struct {
+	severity string
+	dsn      []string
+	atBoot   bool
+}
+
+func (o *options) flags(c *cobra.Command) {
+	severityFlag(c, &o.severity)
+	c.Flags().StringArrayVar(&o.dsn, "dsn", nil, usage.LoginsHelp)
+	c.Flags().BoolVar(&o.atBoot, "at-boot", false, "have the pool of huge pages set aside by the kernel command "+
+		"line, at the next boot, instead of now")
 }
 
 func severityFlag(c *cobra.Command, severity *string) {
@@ -222,8 +280,7 @@ func printTunings(out io.Writer, all []tuning) {
 }
 
 func tuneApplyCmd(s Session) *cobra.Command {
-	var severity string
-	var dsn []string
+	var o options
 	var b benchFlags
 	c := &cobra.Command{
 		Use:   "apply RULE… | apply --severity SEVERITY",
@@ -245,21 +302,20 @@ kill it undoes itself in a few minutes.`,
 	}
 	request := s.Flags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		args, measured, err := s.measured(cmd, args, b, dsn)
+		args, measured, err := s.measured(cmd, args, b, o.dsn)
 		if err != nil {
 			return err
 		}
-		if len(args) == 0 && severity == "" {
+		if len(args) == 0 && o.severity == "" {
 			return usage.Errorf(cmd, "say which advice to follow: tune apply RULE…, or --severity")
 		}
-		all, err := s.tunings(cmd, args, severity, dsn)
+		all, err := s.tunings(cmd, args, &o)
 		if err != nil {
 			return err
 		}
 		return s.follow(cmd, request("tune apply"), all, args, measured)
 	}
-	severityFlag(c, &severity)
-	c.Flags().StringArrayVar(&dsn, "dsn", nil, usage.LoginsHelp)
+	o.flags(c)
 	b.add(c)
 	return c
 }

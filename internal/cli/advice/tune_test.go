@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -15,7 +16,7 @@ import (
 )
 
 // anything is a host that has all that settings are kept in.
-func anything(string) bool { return true }
+var anything = settable{has: func(string) bool { return true }, page: 2 << 20}
 
 // What tune sets of a finding is a setting of the kernel with a value; all else is left to the DBA, and said.
 func TestTuningOf(t *testing.T) {
@@ -47,6 +48,29 @@ func TestTuningOf(t *testing.T) {
 	}
 }
 
+// The pool of huge pages is set as a whole, by node, or at boot.
+func TestTuningOfThePool(t *testing.T) {
+	const node = "/sys/devices/system/node/node%s/hugepages/hugepages-2048kB/nr_hugepages = %s"
+	nowhere := settable{atBoot: true, has: func(string) bool { return false }}
+	for _, tt := range []struct {
+		value        string
+		on           settable
+		sets, byHand string
+	}{
+		{"139", anything, "vm.nr_hugepages = 139", ""},
+		{"0:512,1:256", anything, fmt.Sprintf(node+"; "+node, "0", "512", "1", "256"), ""},
+		{"0:512,1:256", settable{has: anything.has, atBoot: true}, "kernel hugepages = 0:512,1:256", ""},
+		{"139", nowhere, "", "add hugepages=139 to the kernel command line, and boot the host"},
+		{"", anything, "", "sysctl vm.nr_hugepages"},
+	} {
+		got := tuningOf(advise.Finding{Rule: "MEM-47",
+			Change: advise.Change{Class: "sysctl", Key: "vm.nr_hugepages", Value: tt.value}}, tt.on)
+		if sets := strings.Join(got.Sets, "; "); sets != tt.sets || got.ByHand != tt.byHand {
+			t.Errorf("%q: sets %q, by hand %q; want %q, %q", tt.value, sets, got.ByHand, tt.sets, tt.byHand)
+		}
+	}
+}
+
 // The queue of a disk that a finding names is set.
 func TestTuningOfADisk(t *testing.T) {
 	got := tuningOf(advise.Finding{Rule: "IO-01",
@@ -71,7 +95,7 @@ func TestTuningOfAMount(t *testing.T) {
 // A mount without a line in fstab is left to the DBA.
 func TestTuningOfAMountWithoutALine(t *testing.T) {
 	got := tuningOf(advise.Finding{Rule: "FS-01", On: []string{"/a"}, Change: advise.Change{Class: "mount",
-		Key: "noatime", Value: "noatime"}}, func(name string) bool { return name != "mount /a/atime" })
+		Key: "noatime", Value: "noatime"}}, settable{has: func(name string) bool { return name != "mount /a/atime" }})
 	if len(got.Sets) > 0 || got.ByHand == "" {
 		t.Errorf("sets %q, by hand %q", got.Sets, got.ByHand)
 	}

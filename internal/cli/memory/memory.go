@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"bulkhead/internal/advise/gather/hugepages"
+	"bulkhead/internal/advise/gather/settings"
 	"bulkhead/internal/api"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
@@ -29,11 +31,12 @@ func Command(out io.Writer, look func() (*transaction.Controller, error), print 
 	c := &cobra.Command{
 		Use:   "memory [INSTANCE]",
 		Short: "what memory databases have: page sizes, huge pages, NUMA nodes, page tables",
-		Long: `memory shows what each database has in memory, by what costs nothing to read. With INSTANCE it reads the
-maps of each of its processes, one after the other: by page size, shared and private, on which nodes, and whether huge
-pages are really used. The kernel walks the page tables for it. A process of hundreds of GiB takes seconds, and may wait
-meanwhile. Nothing is changed.`,
-		Example: `  bulkhead memory                     each database, the pools of huge pages, the NUMA nodes
+		Long: `memory shows what each database has in memory, by what costs nothing to read, how many huge pages each
+takes, from which settings, and how large the pool is to be for all of them. With INSTANCE it reads the maps of each of
+its processes, one after the other: by page size, shared and private, on which nodes, and whether huge pages are really
+used. The kernel walks the page tables for it. A process of hundreds of GiB takes seconds, and may wait meanwhile.
+Nothing is changed; bulkhead tune sets the pool.`,
+		Example: `  bulkhead memory                     each database, huge pages that they take, pools, NUMA nodes
   bulkhead memory mysql3306           read the maps of one
   bulkhead memory postgresql5432 --dsn postgresql5432=@/root/pg.dsn
                                       what the server says of huge pages, too`,
@@ -60,17 +63,27 @@ meanwhile. Nothing is changed.`,
 			if err != nil {
 				return err
 			}
-			if len(args) == 0 {
-				if len(logins) > 0 {
-					return usage.Errorf(cmd, "--dsn asks one server: name its instance")
+			named := func(name string) int {
+				return slices.IndexFunc(all, func(i engine.Instance) bool { return i.Name() == name })
+			}
+			for name := range logins {
+				if named(name) < 0 {
+					return usage.Errorf(cmd, "--dsn: no instance %q runs here: %s", name, namesOf(all))
 				}
-				o, err := summaries(c.Host, facts, m, all)
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
+			defer stop()
+			ask := func(inst engine.Instance) (settings.Settings, error) {
+				return memory.SettingsOf(ctx, c.Host, inst, logins[inst.Name()])
+			}
+			if len(args) == 0 {
+				o, err := summaries(c.Host, facts, m, all, ask)
 				if err != nil {
 					return err
 				}
 				return print(o, func() { printOverview(out, o) })
 			}
-			at := slices.IndexFunc(all, func(i engine.Instance) bool { return i.Name() == args[0] })
+			at := named(args[0])
 			if at < 0 {
 				return usage.Errorf(cmd, "no instance %q runs here: %s", args[0], namesOf(all))
 			}
@@ -79,11 +92,7 @@ meanwhile. Nothing is changed.`,
 					return usage.Errorf(cmd, "--dsn is for %s, but the instance is %s", name, args[0])
 				}
 			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
-			defer stop()
-			d, err := detailOf(ctx, c.Host, facts, m, all[at], func() ([]memory.Said, error) {
-				return memory.SaidBy(ctx, c.Host, all[at], logins[args[0]])
-			})
+			d, err := detailOf(ctx, c.Host, facts, m, all[at], ask)
 			if errors.Is(err, fs.ErrPermission) {
 				return &api.Error{Code: api.CodeFailed, Err: err,
 					Hint: "only root may read the maps of other users' processes: run it with sudo"}
@@ -106,8 +115,13 @@ func namesOf(all []engine.Instance) string {
 	return render.ListOr(names, "none does")
 }
 
-func summaries(h *host.Host, facts *host.Facts, m host.Memory, all []engine.Instance) (*overview, error) {
-	o := &overview{Machine: m, Instances: []memory.Summary{}}
+// asking gives the settings of an instance, and why it was not asked for them.
+type asking func(inst engine.Instance) (settings.Settings, error)
+
+func summaries(h *host.Host, facts *host.Facts, m host.Memory, all []engine.Instance, ask asking) (*overview, error) {
+	o := &overview{Machine: m, Instances: []memory.Summary{}, Huge: sizing{Instances: []want{}},
+		Warnings: []string{}}
+	var needs []hugepages.Need
 	for _, inst := range all {
 		s, err := memory.Summarize(h, facts, m.THP, inst)
 		if errors.Is(err, procfs.ErrExited) {
@@ -117,20 +131,29 @@ func summaries(h *host.Host, facts *host.Facts, m host.Memory, all []engine.Inst
 			return nil, err
 		}
 		o.Instances = append(o.Instances, s)
+		set, trouble := ask(inst)
+		if trouble != nil {
+			o.Warnings = append(o.Warnings, trouble.Error())
+		}
+		n := hugepages.Of(h, facts, inst, set, m.HugePage)
+		needs = append(needs, n)
+		o.Huge.Instances = append(o.Huge.Instances, wantOf(inst, n))
 	}
 	memory.CountOnce(h, o.Instances)
+	o.Huge.Pool = hugepages.Together(needs, m)
 	return o, nil
 }
 
 func detailOf(ctx context.Context, h *host.Host, facts *host.Facts, m host.Memory, inst engine.Instance,
-	ask func() ([]memory.Said, error)) (*detail, error) {
+	ask asking) (*detail, error) {
 	i, err := memory.Read(ctx, h, facts, m.THP, inst)
 	if err != nil {
 		return nil, err
 	}
-	said, trouble := ask()
+	set, trouble := ask(inst)
+	said := memory.SaidBy(inst, set)
 	d := &detail{Machine: m, Instance: i, Said: render.OrEmpty(said), Imbalance: i.Imbalance(len(m.Nodes)),
-		Warnings: i.Warnings(m)}
+		Warnings: i.Warnings(m), Huge: wantOf(inst, hugepages.Of(h, facts, inst, set, m.HugePage))}
 	if trouble != nil {
 		d.Warnings = append(d.Warnings, trouble.Error())
 	}

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"bulkhead/internal/advise/gather/hugepages"
+	"bulkhead/internal/engine"
 	"bulkhead/internal/host"
 	"bulkhead/internal/memory"
 )
@@ -63,6 +65,35 @@ func TestPrintDetail(t *testing.T) {
 		"1     2-3   8 GiB  4 GiB  50 %  21 10", "mysql3306, mysql3307  -       1 GiB\n",
 		"mysql3307 maps shared memory that counts for mysql3306\n",
 		"`bulkhead memory mysql3306` reads its maps",
+	} {
+		if !strings.Contains(out.String(), part) {
+			t.Errorf("%q is missing in\n%s", part, out.String())
+		}
+	}
+}
+
+// The pool is printed with what it is made up of.
+func TestPrintSizing(t *testing.T) {
+	var out strings.Builder
+	printSizing(&out, sizing{Instances: []want{
+		{Need: hugepages.Need{Instance: "mysql3306", Page: 2 * mib, Pages: 66, Told: true,
+			Setting: "large_pages = yes (a.cnf:1)",
+			Inputs: []hugepages.Input{{Name: "innodb_buffer_pool_size", Bytes: 132 * mib, Pages: 66,
+				From: "a.cnf:2"}}}},
+		{Need: hugepages.Need{Instance: "postgresql5432", Page: 2 * mib, Setting: "huge_pages = off (b:1)",
+			Unknown: "no maps", Nodes: []int{1}}},
+		wantOf(engine.Instance{Engine: engine.MongoDB, Version: "8.0.4"},
+			hugepages.Need{Instance: "mongodb27017"}),
+	}, Pool: hugepages.Pool{Page: 2 * mib, Instances: 66, Others: 4, Pages: 70, Has: 20, Missing: 50,
+		Nodes: []hugepages.Share{{Node: 0, Pages: 70, Has: 20}}, Unknown: []string{"oracleX"}}})
+	for _, part := range []string{
+		"mysql3306         66     yes     large_pages = yes (a.cnf:1)\n",
+		"innodb_buffer_pool_size 132 MiB: 66 (a.cnf:2)\n", "postgresql5432    ?      no      huge_pages = off (b:1)\n",
+		"not known: no maps\n", "of the nodes 1 alone\n", "mongodb27017      -      -       none of a pool\n",
+		"transparent huge pages: it wants always (MEM-12)\n",
+		"is to have 70: 66 of the instances that count, 1 % more (0), 4 of other programs. It has 20.\n",
+		"  node 0: 70; it has 20\n", "  and those of oracleX, which are not known\n",
+		"50 pages are missing: `bulkhead tune plan`",
 	} {
 		if !strings.Contains(out.String(), part) {
 			t.Errorf("%q is missing in\n%s", part, out.String())

@@ -11,13 +11,14 @@ import (
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/host"
 	"bulkhead/internal/memory"
-	"bulkhead/internal/policy"
 )
 
 // overview is what the verb says without an instance.
 type overview struct {
 	Machine   host.Memory      `json:"machine"`
 	Instances []memory.Summary `json:"instances"`
+	Huge      sizing           `json:"huge_pages"`
+	Warnings  []string         `json:"warnings"`
 }
 
 // detail is what it says of one.
@@ -25,25 +26,9 @@ type detail struct {
 	Machine   host.Memory      `json:"machine"`
 	Instance  *memory.Instance `json:"instance"`
 	Said      []memory.Said    `json:"settings"`
+	Huge      want             `json:"huge_pages"`
 	Imbalance float64          `json:"imbalance"` // of nodes: 1 is even; 0 where the kernel does not tell
 	Warnings  []string         `json:"warnings"`
-}
-
-func sizeOf(n int64) string { return policy.Bytes(n).Human() }
-
-// human is an amount for people.
-func human(n int64) string {
-	if n == 0 {
-		return "-"
-	}
-	return sizeOf(n)
-}
-
-func percent(n, of int64) string {
-	if of == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.0f %%", 100*float64(n)/float64(of))
 }
 
 func printOverview(out io.Writer, o *overview) {
@@ -64,6 +49,7 @@ func printOverview(out io.Writer, o *overview) {
 			}
 		}
 	}
+	printSizing(out, o.Huge)
 	printMachine(out, o.Machine)
 	if len(o.Machine.Nodes) > 1 {
 		groups := [][]string{{"INSTANCE"}}
@@ -94,6 +80,9 @@ func printOverview(out io.Writer, o *overview) {
 		render.Printf(out, "`bulkhead memory %s` reads its maps: nodes, page sizes, what huge pages would save\n",
 			o.Instances[0].Name)
 	}
+	for _, w := range o.Warnings {
+		render.Printf(out, "warning: %s\n", w)
+	}
 }
 
 func printMachine(out io.Writer, m host.Memory) {
@@ -121,13 +110,6 @@ func printMachine(out io.Writer, m host.Memory) {
 	render.Table(out, nodes)
 }
 
-func count(n int64) string {
-	if n == 0 {
-		return "-"
-	}
-	return strconv.FormatInt(n, 10)
-}
-
 func printDetail(out io.Writer, d *detail) {
 	i := d.Instance
 	render.Printf(out, "%s, process %d: %s in %s\n\n", i.Name, i.PID, sizeOf(i.All()),
@@ -146,6 +128,9 @@ func printDetail(out io.Writer, d *detail) {
 	}
 	render.Printf(out, "page tables      %s\n", tables)
 	render.Printf(out, "huge pages       %s\n", hugePages(i))
+	for _, line := range d.Huge.lines() {
+		render.Printf(out, "would take       %s\n", line)
+	}
 	render.Printf(out, "transparent      %s\n", transparent(i))
 	for _, s := range d.Said {
 		render.Printf(out, "%-16s %s (%s)\n", s.Setting, s.Value, s.From)
@@ -172,11 +157,7 @@ func hugePages(i *memory.Instance) string {
 		}
 	}
 	if len(said) == 0 {
-		none := "none of a pool: its memory is in the usual pages"
-		if i.Needed > 0 {
-			none += fmt.Sprintf("; its shared memory would take %d of 2 MiB", i.Needed)
-		}
-		return none
+		return "none of a pool: its memory is in the usual pages"
 	}
 	return "really used: " + strings.Join(said, "; ")
 }

@@ -39,6 +39,22 @@ func Mappings(h procfs.FS, pid int) ([]Mapping, error) {
 	return read(h, pid, "smaps", func(_ procfs.Dir, text []byte) ([]Mapping, error) { return parseSmaps(text) })
 }
 
+// Ranges reads /proc/PID/maps, which walks no page tables: of each mapping where it begins, its object, file and size.
+// What lies in pages of a pool without a name has the file PoolFile. Errors: ErrExited.
+func Ranges(h procfs.FS, pid int) ([]Mapping, error) {
+	return read(h, pid, "maps", func(_ procfs.Dir, text []byte) (all []Mapping, err error) {
+		err = sysroot.Lines("maps", text, func(line string) error {
+			m, err := parseHeader(line)
+			all = append(all, m)
+			return err
+		})
+		return all, err
+	})
+}
+
+// PoolFile is the name in maps of anonymous memory in pages of a pool, such as of mmap(2) with MAP_HUGETLB.
+const PoolFile = "/anon_hugepage (deleted)"
+
 func parseSmaps(text []byte) ([]Mapping, error) {
 	var all []Mapping
 	swapTold := false
@@ -99,13 +115,13 @@ func parseSmaps(text []byte) ([]Mapping, error) {
 //
 //	00400000-0040b000 r-xp 00000000 08:02 173521 /usr/sbin/mysqld
 func parseHeader(line string) (Mapping, error) {
-	from, _, err := parseAddresses(line)
+	from, to, err := parseAddresses(line)
 	if err != nil {
 		return Mapping{}, err
 	}
 	const before = 5 // addresses, permissions, offset, device, inode
 	fields := strings.Fields(line)
-	m := Mapping{Start: from}
+	m := Mapping{Start: from, Size: int64(to - from)}
 	if len(fields) < before {
 		return m, fmt.Errorf("%q is no head of a mapping", line)
 	}

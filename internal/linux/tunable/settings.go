@@ -11,12 +11,15 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"bulkhead/internal/change"
 	"bulkhead/internal/linux/sysroot"
+	"bulkhead/internal/linux/tunable/bootline"
+	"bulkhead/internal/linux/tunable/hugepool"
 	"bulkhead/internal/linux/tunable/outside"
 	"bulkhead/internal/linux/tunable/service"
 )
@@ -92,8 +95,21 @@ var twins = map[string]string{
 	"vm.overcommit_kbytes": "vm.overcommit_ratio", "vm.overcommit_ratio": "vm.overcommit_kbytes",
 }
 
-// Twin is the sysctl that the kernel sets to 0 when this one is written; "" for most.
-func Twin(name string) string { return twins[name] }
+// Twin is the setting that does not go with this one, "" for most: the sysctl that the kernel sets to 0 when this one
+// is written; and of the pool of huge pages now and at boot the other, since the sysctl comes after the boot.
+func Twin(name string) string {
+	switch name {
+	case hugepool.Sysctl:
+		return PoolAtBoot
+	case PoolAtBoot:
+		return hugepool.Sysctl
+	}
+	return twins[name]
+}
+
+// PoolAtBoot is the argument of the kernel for the pool of huge pages of the default size: "139", or by node
+// "0:512,1:256" (5.16).
+const PoolAtBoot = bootline.Prefix + "hugepages"
 
 // Read gives the text of the file without the last newline, and of a choice ("always [madvise] never") the word that is
 // chosen. A sysctl that does not count because its twin does has that as value: "vm.dirty_ratio=20" is what
@@ -114,6 +130,13 @@ func (s Settings) read(addr string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if hugepool.Is(file) {
+		pages, err := hugepool.Read(s.Root, file)
+		if err != nil {
+			return "", failed("read", file, err)
+		}
+		return strconv.FormatInt(pages, 10), nil
+	}
 	text, err := s.Root.ReadText(file)
 	if err != nil {
 		return "", failed("read", file, err)
@@ -132,7 +155,8 @@ func chosen(text string) string {
 }
 
 // Write writes the file, which has to be there.
-func (s Settings) Write(_ context.Context, addr, value string) error {
+// A pool of huge pages grows in steps: see package hugepool.
+func (s Settings) Write(ctx context.Context, addr, value string) error {
 	if twin, other, is := strings.Cut(value, "="); is && twins[addr] == twin {
 		addr, value = twin, other
 	}
@@ -142,6 +166,9 @@ func (s Settings) Write(_ context.Context, addr, value string) error {
 	}
 	if s.Dir == "" {
 		return change.ErrCaptured
+	}
+	if pages, err := strconv.ParseInt(value, 10, 64); err == nil && hugepool.Is(file) {
+		return hugepool.Pool{Root: s.Root, File: file, Write: s.write}.Set(ctx, pages)
 	}
 	return s.write(file, value)
 }

@@ -15,6 +15,7 @@ import (
 	"bulkhead/internal/change"
 	"bulkhead/internal/linux/sysroot"
 	"bulkhead/internal/linux/tunable/bootline"
+	"bulkhead/internal/linux/tunable/hugepool"
 	"bulkhead/internal/linux/tunable/mounted"
 	"bulkhead/internal/linux/tunable/outside"
 	"bulkhead/internal/linux/tunable/service"
@@ -161,6 +162,11 @@ func Running(t change.Target) (running change.Target, has bool) {
 func Counts(t change.Target) string {
 	if t.Kind == bootline.KindArgument {
 		return "it counts when the host boots next; bulkhead does not boot it"
+	}
+	if file, err := sysctlPath(t.Addr); t.Kind == KindAttribute && hugepool.Is(t.Addr) ||
+		t.Kind == KindSysctl && err == nil && hugepool.Is(file) {
+		return "a database takes huge pages when it starts, and keeps those that it has until it ends. Where the " +
+			"kernel gives too few it is asked to put memory together (vm.compact_memory), which may take seconds"
 	}
 	return service.Counts(t)
 }

@@ -64,8 +64,9 @@ func tableOf(inst engine.Instance) []setting {
 			{"instance.fsync", "fsync", "on", flagForm},
 			{"instance.full_page_writes", "full_page_writes", "on", flagForm},
 			{"instance.huge_pages", "huge_pages", "try", wordForm},
+			hugePageSize,
 			{"instance.huge_pages_status", "huge_pages_status", "", wordForm},
-			{"instance.huge_pages_needed", "shared_memory_size_in_huge_pages", "", numberForm},
+			hugeNeeded,
 			{"instance.io_method", "io_method", "worker", wordForm},
 			{"instance.connections", "max_connections", "100", numberForm},
 			{"input.work_mem", "work_mem", "4MB", kilosForm},
@@ -140,6 +141,9 @@ func namesOf(inst engine.Instance) []string {
 	}
 	if inst.Engine == engine.MySQL {
 		names = append(names, "innodb_dedicated_server")
+		for _, s := range largeTable {
+			names = append(names, s.name)
+		}
 	}
 	return names
 }

@@ -1,0 +1,184 @@
+package settings
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"bulkhead/internal/advise/fact"
+	"bulkhead/internal/engine"
+)
+
+// Large is memory that a server asks for in pages of a pool when it is told to use them.
+type Large struct {
+	Name  string // "innodb_buffer_pool_size"
+	Bytes int64  // of one piece: each begins in a page of its own
+	Times int64  // pieces
+	From  string // where the setting was read
+}
+
+const mib = 1 << 20
+
+// largeTable are the settings of a MySQL that are in sums of Large alone. Those with no default have one that others
+// decide.
+var largeTable = []setting{
+	{"input.buffer", "innodb_buffer_pool_size", "128M", bytesForm},
+	{"input.chunk", "innodb_buffer_pool_chunk_size", "0", bytesForm},
+	{"input.pools", "innodb_buffer_pool_instances", "0", numberForm},
+	{"input.most", "innodb_buffer_pool_size_max", "0", bytesForm},
+	{"input.page", "innodb_page_size", "16K", bytesForm},
+	{"input.keyblock", "key_cache_block_size", "1024", bytesForm},
+	{"input.aria", "aria_pagecache_buffer_size", "128M", bytesForm},
+}
+
+// fewHave are those of them that not every version has.
+var fewHave = []string{"input.chunk", "input.pools", "input.most"}
+
+// Large gives what a MySQL takes of a pool of pages of a size with large_pages, after the source of each flavour. The
+// error says which setting is not known. Other engines take none that their settings tell.
+func (s Settings) Large(inst engine.Instance, page int64) (all []Large, err error) {
+	if inst.Engine != engine.MySQL || s.get == nil {
+		return nil, nil
+	}
+	values := fact.Values{}
+	for _, one := range append(tableOf(inst), largeTable...) {
+		values[one.fact] = one.value(s.get)
+	}
+	dedicated(s.get, values)
+	if v := values["instance.buffer"]; v.Unknown != "" { // innodb_dedicated_server
+		return nil, errors.New("innodb_buffer_pool_size: " + v.Unknown)
+	}
+	asked := s.version != "" // a server does not tell what its version does not have
+	number := func(name string) (int64, string) {
+		v := values[name]
+		n, known := v.Is.(int64)
+		if !known && err == nil && !(asked && slices.Contains(fewHave, name)) {
+			err = errors.New(v.Unknown)
+		}
+		return n, v.From
+	}
+	add := func(l Large) {
+		if l.Bytes >= page { // what is smaller is asked for in the usual pages
+			all = append(all, l)
+		}
+	}
+	pool, poolFrom := number("input.buffer")
+	key, keyFrom := number("input.key")
+	chunk, _ := number("input.chunk")
+	size, _ := number("input.page")
+	if err != nil {
+		return nil, err
+	}
+	version := cmp.Or(s.version, inst.Version)
+	if inst.Flavor != engine.MariaDB {
+		pools, _ := number("input.pools")
+		add(mysqlPool(pool, chunk, pools, size, version, poolFrom))
+		if version != "" && !fact.Since(version, "8.0") {
+			add(Large{"key_buffer_size", key, 1, keyFrom})
+		}
+		return all, err
+	}
+	most, _ := number("input.most")
+	for _, l := range mariaPool(pool, chunk, most, page, version, poolFrom) {
+		add(l)
+	}
+	aria, ariaFrom := number("input.aria")
+	log, logFrom := number("input.log")
+	block, _ := number("input.keyblock")
+	if err != nil {
+		return nil, err
+	}
+	add(Large{"blocks of key_buffer_size", cacheBlocks(key, block, keyDescribed), 1, keyFrom})
+	add(Large{"pages of aria_pagecache_buffer_size", cacheBlocks(aria, 8<<10, ariaDescribed), 1, ariaFrom})
+	add(Large{"innodb_log_buffer_size", log, 2, logFrom}) // one is filled while the other is written
+	return all, err
+}
+
+// up is n rounded up to a multiple of step.
+func up(n, step int64) int64 { return (n + step - 1) / step * step }
+
+// What the description of a block of the key cache, and of a page of Aria's, takes of the memory of the cache,
+// which is in usual pages: measured with MariaDB 10.11.
+const (
+	keyDescribed  = 216
+	ariaDescribed = 360
+)
+
+// cacheBlocks is what of a cache are its blocks, after init_key_cache and init_pagecache of MariaDB: beside each lies
+// its description, and a table of at least 5/4 as many places of 8 bytes, a power of two.
+func cacheBlocks(cache, block, described int64) int64 {
+	const place = 8
+	n := cache / max(block+described+place*5/4, 1)
+	table := int64(1)
+	for table < n {
+		table *= 2
+	}
+	if table < n*5/4 {
+		table *= 2
+	}
+	return min(n, max(cache-place*table, 0)/max(block+described, 1)) * block
+}
+
+// mysqlPool is the buffer pool of MySQL and Percona Server: chunks of each of its instances, and in each the
+// descriptions of its pages.
+func mysqlPool(pool, chunk, pools, size int64, version, from string) Large {
+	const gib = 1 << 30
+	if chunk <= 0 {
+		chunk = 128 * mib
+	}
+	if pools <= 0 {
+		pools = 1
+		if pool >= gib && (version == "" || !fact.Since(version, "8.4")) {
+			pools = 8
+		} else if pool > gib { // half of the chunks, at most a quarter of the CPUs; more pieces are no more memory
+			pools = min(max(pool/chunk/2, 1), 64)
+		}
+	}
+	if chunk*pools > pool {
+		chunk = up(pool/pools, mib)
+	}
+	const described = 400 // bytes at most for each page
+	n := up(pool, chunk*pools) / chunk
+	return Large{"innodb_buffer_pool_size", chunk + chunk/size*described, n, from}
+}
+
+// mariaPool is the buffer pool of MariaDB: chunks, and one piece since 10.11.12 and 11.4.6, which is to begin at a
+// multiple of 8 MiB. To find such a place the server asks for up to 6 MiB more and keeps them.
+func mariaPool(pool, chunk, most, page int64, version, from string) []Large {
+	const extent = 8 * mib
+	whole := version == "" || fact.Since(version, "11.4.6") ||
+		fact.Since(version, "10.11.12") && !fact.Since(version, "11")
+	if whole {
+		list := []Large{{"innodb_buffer_pool_size", up(max(pool, most), extent), 1, from}}
+		if page < extent {
+			list = append(list, Large{"so that the buffer pool begins at a multiple of 8 MiB", page, extent/page - 1,
+				"MariaDB since 10.11.12"})
+		}
+		return list
+	}
+	if chunk <= 0 {
+		chunk = 128 * mib
+		if fact.Since(version, "10.8") {
+			chunk = max(up(pool/64, page), page)
+		}
+	}
+	chunk = min(chunk, pool)
+	return []Large{{"innodb_buffer_pool_size", chunk, up(pool, chunk) / chunk, from}}
+}
+
+// The settings of PostgreSQL about the size of huge pages, and how many of them its shared memory takes, which only the
+// server tells (15).
+var (
+	hugePageSize = setting{"input.huge_page", "huge_page_size", "0", kilosForm}
+	hugeNeeded   = setting{"input.huge_needed", "shared_memory_size_in_huge_pages", "", numberForm}
+)
+
+// Huge gives what a PostgreSQL says: the size of the huge pages that it asks for in bytes, 0 for the host's default,
+// and how many it needs.
+func (s Settings) Huge(inst engine.Instance) (size, needed fact.Value) {
+	if inst.Engine != engine.PostgreSQL || s.get == nil {
+		none := fact.Unknown("it is no PostgreSQL whose settings were read")
+		return none, none
+	}
+	return hugePageSize.value(s.get), hugeNeeded.value(s.get)
+}
