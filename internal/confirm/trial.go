@@ -42,9 +42,8 @@ func Settle(ctx context.Context, c *transaction.Controller, r api.Request, reply
 		return false, err
 	}
 	t, err := state.OnTrial(c.Store)
-	if err == nil && !r.Waits.IsZero() && (t == nil || !t.Confirm.Equal(r.Waits)) {
-		err = api.Errorf(api.CodeFailed, "`bulkhead history` says what happened",
-			"the change is not on trial any more: it was undone or confirmed by somebody else")
+	if err == nil {
+		err = isMeant(t, r)
 	}
 	if err != nil || t == nil {
 		return false, err
@@ -68,6 +67,15 @@ func Settle(ctx context.Context, c *transaction.Controller, r api.Request, reply
 	}
 	err = keepsOut(t, r)
 	return err != nil, err
+}
+
+// isMeant says whether the change on trial is the one that a verb is about, where that names one.
+func isMeant(t *state.Trial, r api.Request) error {
+	if r.Waits.IsZero() || t != nil && t.Confirm.Equal(r.Waits) {
+		return nil
+	}
+	return api.Errorf(api.CodeFailed, "`bulkhead history` says what happened",
+		"the change is not on trial any more: it was undone or confirmed by somebody else")
 }
 
 // keepsOut says whose change a verb would meddle with.

@@ -293,7 +293,7 @@ is said whether it is better. Between two measurements the change is undone; Ctr
 kill it undoes itself in a few minutes.`,
 		Example: `  bulkhead tune apply MEM-01 MEM-12 --dry-run
   bulkhead tune apply IO-01 --bench                      on a MariaDB that commits (scenario commits)
-  bulkhead tune apply IO-01 --bench commits-postgres --dir /data --rounds 11
+  bulkhead tune apply IO-01 --bench commits-postgres --dir /data --rounds 9
   bulkhead tune apply MEM-12 --bench --instance mysql3306 \
     --dsn mysql3306=@/root/mysql.dsn --seconds 60        the instance itself, under its own load`,
 		Args: cobra.ArbitraryArgs,
