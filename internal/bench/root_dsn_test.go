@@ -234,6 +234,7 @@ shape:
     measure: "min(min(held.sysbench.transactions, held.pgbench.transactions),
       min(held.pgsys.transactions, held.redis.transactions))"
     least: "1"
+    smoke_least: "1"
 `
 
 // against starts the scenario on servers that exist; each DSN is in a file that only root reads.
@@ -244,7 +245,7 @@ func (o *others) against(t *testing.T, program, dir string, dsns map[string]stri
 	if err := os.WriteFile(path, []byte(existingScenario), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	args := append([]string{"bench", path, "--dir", dir}, more...)
+	args := append([]string{"bench", path, "--smoke", "--seconds", "1", "--dir", dir}, more...)
 	for name, dsn := range dsns {
 		file := filepath.Join(files, name)
 		if err := os.WriteFile(file, []byte(dsn+"\n"), 0o600); err != nil {
