@@ -101,17 +101,26 @@ func (c *Reconciler) Look(ctx context.Context, o LookOptions) (LookResult, error
 
 // How long a look waits for the answers of systemd, together, and how long when it did not answer the last one. Who
 // changes something waits longer (systemd.Options): a look holds up those that come after it, and the next one asks
-// again. While it reloads its files systemd answers nobody, for a second or more on a large host.
+// again, and waits twice as long, as a systemd that is only slow may answer then. While it reloads its files systemd
+// answers nobody, for a second or more on a large host.
 const answerTime, silentTime = 3 * time.Second, 100 * time.Millisecond
 
 // patient bounds how long what the agent does waits for the answers of systemd; heard keeps whether it answered.
 func (m *memory) patient(ctx context.Context) (bound context.Context, heard func()) {
-	wait := answerTime
-	if m.silent {
-		wait = silentTime
-	}
+	wait := cmp.Or(m.patience, answerTime)
 	bound, silent := systemd.WithPatience(ctx, wait)
-	return bound, func() { m.silent = silent() }
+	return bound, func() { m.patience = patienceAfter(wait, silent()) }
+}
+
+// patienceAfter is how long a look waits after one that waited so long.
+func patienceAfter(wait time.Duration, silent bool) time.Duration {
+	switch {
+	case !silent:
+		return answerTime
+	case wait == answerTime:
+		return silentTime
+	}
+	return min(2*wait, answerTime)
 }
 
 // lookAt looks at members, or at every limit too, and puts right what differs. The view is nil when nothing was looked

@@ -69,7 +69,7 @@ type memory struct {
 	governed map[string]layout.Governed // units at the last full look
 	recorded recorded
 	lock     *journal.SharedLock // for the short way into a group; nil until it is taken
-	silent   bool                // systemd did not answer the last look
+	patience time.Duration       // for which the next look waits for systemd; 0: as long as the first
 	// refused are the groups that the last look at every limit could not put in force.
 	refused map[string]bool
 	barred  map[string]bar // by group
