@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 )
@@ -48,13 +49,21 @@ func AccountDir(t testing.TB, account, pkg string) (dir string, u *user.User, as
 	return dir, u, &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 }
 
-// FreePort is a TCP port of the loopback address that nobody listens on now.
+// handed are the ports that FreePort gave: who asked for one may not listen yet.
+var handed sync.Map
+
+// FreePort is a TCP port of the loopback address that nobody listens on now, another one each time.
 func FreePort(t testing.TB) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := l.Addr().(*net.TCPAddr).Port
+		_ = l.Close() // it served to find the port
+		if _, known := handed.LoadOrStore(port, true); !known {
+			return port
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }

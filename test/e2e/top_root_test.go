@@ -163,9 +163,13 @@ func TestTopAtIsWhatWasLive(t *testing.T) {
 		}
 		return one
 	}
-	soon(t, "rates of the groups", func() bool {
+	soon(t, "rates of the groups, and a record of their limits, which are read every 10 s", func() bool {
 		one := read()
-		return len(one.Groups) == 2 && one.Groups[1].Values["cpu"] > 0
+		if len(one.Groups) != 2 || one.Groups[1].Values["cpu"] == 0 {
+			return false
+		}
+		then := read("--at", one.At.Format(time.RFC3339Nano))
+		return len(then.Groups) == 2 && then.Groups[1].Shown["limits"] != ""
 	})
 	same := 0
 	for tries := 0; same < 4 && tries < 20; tries++ {
