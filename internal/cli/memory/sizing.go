@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"sync"
 
 	"bulkhead/internal/advise/gather/hugepages"
 	"bulkhead/internal/advise/rule"
@@ -28,13 +29,20 @@ type want struct {
 // thpRule is the rule that says what engines want of transparent huge pages.
 const thpRule = "MEM-12"
 
+// thp reads that rule once: all rules are parsed for it.
+var thp = sync.OnceValues(func() (r *rule.Rule, known bool) {
+	rules, err := rule.Library()
+	if err != nil {
+		return nil, false
+	}
+	return rules.Find(thpRule)
+})
+
 func wantOf(inst engine.Instance, n hugepages.Need) want {
 	w := want{Need: n}
-	if rules, err := rule.Library(); err == nil {
-		if r, known := rules.Find(thpRule); known {
-			wanted, _, _ := r.WantedBy(cmp.Or(inst.Flavor, inst.Engine), inst.Version)
-			w.Transparent = wanted.Value
-		}
+	if r, known := thp(); known {
+		wanted, _, _ := r.WantedBy(cmp.Or(inst.Flavor, inst.Engine), inst.Version)
+		w.Transparent = wanted.Value
 	}
 	return w
 }
