@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -27,7 +28,7 @@ import (
 )
 
 // toucher says what a copy of the test binary touches: bytes of its own, a range of what is shared, a number of pages
-// of a pool, and the node for it.
+// of a pool, their size, and the node for it.
 const toucher = "BULKHEAD_TOUCH"
 
 func TestMain(m *testing.M) {
@@ -42,15 +43,19 @@ func TestMain(m *testing.M) {
 }
 
 func touch(order string) error {
-	var own, from, to, pool, node int
-	if _, err := fmt.Sscan(order, &own, &from, &to, &pool, &node); err != nil {
+	var own, from, to, pool, size, node int
+	if _, err := fmt.Sscan(order, &own, &from, &to, &pool, &size, &node); err != nil {
 		return err
 	}
 	runtime.LockOSThread()
 	mask := uint64(1) << node
-	const bind = 2 // MPOL_BIND, set_mempolicy(2)
-	if _, _, e := unix.Syscall(unix.SYS_SET_MEMPOLICY, bind, uintptr(unsafe.Pointer(&mask)), 64); e != 0 {
-		return fmt.Errorf("set_mempolicy: %w", e)
+	const bind, again = 2, "BULKHEAD_TOUCH_BOUND=1" // MPOL_BIND, set_mempolicy(2)
+	if !slices.Contains(os.Environ(), again) {
+		if _, _, e := unix.Syscall(unix.SYS_SET_MEMPOLICY, bind, uintptr(unsafe.Pointer(&mask)), 64); e != 0 {
+			return fmt.Errorf("set_mempolicy: %w", e)
+		}
+		// Memory that the runtime takes at its start is to be on the node, too.
+		return unix.Exec("/proc/self/exe", os.Args, append(os.Environ(), again))
 	}
 	const write = unix.PROT_READ | unix.PROT_WRITE
 	mine, err := unix.Mmap(-1, 0, own, write, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
@@ -71,12 +76,16 @@ func touch(order string) error {
 		shared[i] = 1
 	}
 	if pool > 0 {
-		huge, err := unix.Mmap(4, 0, 8*2*mib, write, unix.MAP_SHARED)
+		var file unix.Stat_t
+		if err := unix.Fstat(4, &file); err != nil {
+			return err
+		}
+		huge, err := unix.Mmap(4, 0, int(file.Size), write, unix.MAP_SHARED)
 		if err != nil {
 			return fmt.Errorf("map pages of the pool: %w", err)
 		}
 		for i := range pool {
-			huge[i*2*mib] = 1
+			huge[i*size] = 1
 		}
 	}
 	fmt.Println("done")
@@ -108,18 +117,25 @@ func start(t *testing.T, order string, files ...*os.File) engine.Member {
 	return engine.Member{ID: testhost.Identify(t, c.Process.Pid), Part: engine.PartMain}
 }
 
-const poolFile = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
+func poolOf(size int64) string {
+	return fmt.Sprintf("/sys/kernel/mm/hugepages/hugepages-%dkB/nr_hugepages", size/kib)
+}
+
+var poolFile = poolOf(hugePage)
 
 // pool has some huge pages of 2 MiB more, for as long as the test takes; false where the kernel gives none.
-func pool(t *testing.T, more int64) bool {
+func pool(t *testing.T, more int64) bool { t.Helper(); return grow(t, poolFile, more) }
+
+// grow does the same with the pool that a file tells.
+func grow(t *testing.T, file string, more int64) bool {
 	t.Helper()
 	read := func() int64 {
-		text, err := os.ReadFile(poolFile)
+		text, err := os.ReadFile(file)
 		if err != nil {
 			return -1
 		}
 		n, _ := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-		text, _ = os.ReadFile(filepath.Join(filepath.Dir(poolFile), "surplus_hugepages"))
+		text, _ = os.ReadFile(filepath.Join(filepath.Dir(file), "surplus_hugepages"))
 		surplus, _ := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 		return n - surplus // which go when who uses them ends
 	}
@@ -128,7 +144,7 @@ func pool(t *testing.T, more int64) bool {
 		return false
 	}
 	// Whoever waits for the end of its input gives the pool its size back, also when the test is killed.
-	guard := exec.Command("sh", "-c", fmt.Sprintf("cat; echo %d > %s", before, poolFile))
+	guard := exec.Command("sh", "-c", fmt.Sprintf("cat; echo %d > %s", before, file))
 	guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	in, err := guard.StdinPipe()
 	if err := errors.Join(err, guard.Start()); err != nil {
@@ -139,7 +155,7 @@ func pool(t *testing.T, more int64) bool {
 			t.Errorf("give the pool its size back: %v, it has %d", err, read())
 		}
 	})
-	setPool(t, before+more)
+	write(t, file, before+more)
 	return read() == before+more
 }
 
@@ -151,9 +167,11 @@ func onlyPool(t *testing.T, more int64) bool {
 }
 
 // setPool makes the pool of a size, that pool gives back at the end of the test.
-func setPool(t *testing.T, pages int64) {
+func setPool(t *testing.T, pages int64) { t.Helper(); write(t, poolFile, pages) }
+
+func write(t *testing.T, file string, pages int64) {
 	t.Helper()
-	if err := os.WriteFile(poolFile, []byte(fmt.Sprint(pages)), 0); err != nil {
+	if err := os.WriteFile(file, []byte(fmt.Sprint(pages)), 0); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -183,15 +201,15 @@ func TestTouchedRoot(t *testing.T) {
 	last := facts.Nodes[len(facts.Nodes)-1].ID
 	files := []*os.File{memfd(t, 32*mib, 0)}
 	pages := 0
-	if pool(t, 8) {
+	if pool(t, int64(8*len(facts.Nodes))) { // the kernel gives each node as many
 		pages = 8
 		files = append(files, memfd(t, 16*mib, unix.MFD_HUGETLB|unix.MFD_HUGE_2MB))
 	} else {
 		t.Log("this kernel gives no huge pages now: not tried")
 	}
 	const own = 48 * mib
-	a := start(t, fmt.Sprintf("%d 0 %d %d %d", own, 24*mib, pages, facts.Nodes[0].ID), files...)
-	b := start(t, fmt.Sprintf("%d %d %d %d %d", own, 8*mib, 32*mib, pages/2, last), files...)
+	a := start(t, fmt.Sprintf("%d 0 %d %d %d %d", own, 24*mib, pages, hugePage, facts.Nodes[0].ID), files...)
+	b := start(t, fmt.Sprintf("%d %d %d %d %d %d", own, 8*mib, 32*mib, pages/2, hugePage, last), files...)
 	inst := engine.Instance{Engine: engine.PostgreSQL, Port: 1, Main: a.ID, Members: []engine.Member{a, b}}
 	i, err := Read(t.Context(), h, facts, "never", inst)
 	if err != nil {
@@ -206,19 +224,7 @@ func TestTouchedRoot(t *testing.T) {
 	near("shared", i.Pages[0].Shared, 32*mib)
 	anon := int64(0)
 	for _, m := range inst.Members {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", m.ID.PID))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.Lines(string(text)) {
-			if value, is := strings.CutPrefix(line, "Pss_Anon:"); is {
-				n, err := procfs.ParseAmount(strings.TrimSpace(value))
-				if err != nil {
-					t.Fatal(err)
-				}
-				anon += n
-			}
-		}
+		anon += anonymous(t, m.ID.PID)
 	}
 	if anon < 2*own {
 		t.Errorf("smaps_rollup has %d bytes", anon)
@@ -249,6 +255,26 @@ func TestTouchedRoot(t *testing.T) {
 	if _, err := Read(t.Context(), h, facts, "never", inst); !errors.Is(err, procfs.ErrExited) {
 		t.Errorf("a process that ended: %v", err)
 	}
+}
+
+// anonymous is Pss_Anon of /proc/PID/smaps_rollup: memory of its own that the kernel counts for a process.
+func anonymous(t *testing.T, pid int) int64 {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, is := strings.CutPrefix(line, "Pss_Anon:"); is {
+			n, err := procfs.ParseAmount(strings.TrimSpace(value))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+	t.Fatalf("smaps_rollup of process %d has no Pss_Anon:\n%s", pid, text)
+	return 0
 }
 
 // numastat compares each process with numastat -p.

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -23,13 +24,20 @@ import (
 // joins two to a mirror; two are left to tests.
 const spares = 6
 
-// hardware is the same for every mode. No more CPU features than the tests need: each, protection against speculation
-// above all, costs time in emulation, as does a clock that is not the CPU's own.
-var hardware = []string{
-	"-accel", "tcg,thread=multi", "-cpu", "Nehalem", "-smp", "4", "-m", "2048",
-	"-object", "memory-backend-ram,id=m0,size=1024M", "-object", "memory-backend-ram,id=m1,size=1024M",
-	"-numa", "node,nodeid=0,cpus=0-1,memdev=m0", "-numa", "node,nodeid=1,cpus=2-3,memdev=m1",
-	"-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio",
+// hardware is the same for nearly every mode. No more CPU features than the tests need: each, protection against
+// speculation above all, costs time in emulation, as does a clock that is not the CPU's own.
+func (m Mode) hardware() []string {
+	nodes, mib, cpu := 2, 1024, "Nehalem"
+	if m.Nodes > 0 {
+		nodes, mib, cpu = m.Nodes, 2048, "Nehalem,+pdpe1gb"
+	}
+	args := []string{"-accel", "tcg,thread=multi", "-cpu", cpu, "-smp", "4", "-m", strconv.Itoa(nodes * mib),
+		"-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio"}
+	for n, each := 0, 4/nodes; n < nodes; n++ {
+		args = append(args, "-object", fmt.Sprintf("memory-backend-ram,id=m%d,size=%dM", n, mib),
+			"-numa", fmt.Sprintf("node,nodeid=%d,cpus=%d-%d,memdev=m%d", n, n*each, (n+1)*each-1, n))
+	}
+	return args
 }
 
 // plainCopies takes X86_FEATURE_REP_GOOD from the CPU: the kernel then clears and copies pages by plain stores. With
@@ -88,7 +96,7 @@ func bootOnce(t *testing.T, m Mode, img image, payload, log string) ([]byte, boo
 	if !*shell && !*long {
 		go heard.Listen(ctx, silence, func() { silent.Store(true); cancel() })
 	}
-	args := append(slices.Clone(hardware), "-kernel", img.kernel, "-initrd", img.initrd, "-append", m.append())
+	args := append(m.hardware(), "-kernel", img.kernel, "-initrd", img.initrd, "-append", m.append())
 	drive := func(file, serial string) { // a serial number, as real disks have
 		args = append(args, "-drive", "file="+file+",format=raw,if=none,snapshot=on,id="+serial,
 			"-device", "virtio-blk-pci,drive="+serial+",serial="+serial)

@@ -20,6 +20,7 @@ type Mode struct {
 	// Extra is a directory like the recipe's with more packages and a hook; "" for none.
 	Extra string
 	Words []string // more of the kernel's command line
+	Nodes int      // NUMA nodes of 2 GiB, with a CPU each and one that has pages of 1 GiB; 0: two nodes of 1 GiB
 }
 
 // Modes are all that the lab can boot.
@@ -50,6 +51,8 @@ var Alone = []Mode{
 		Tests: "^TestDebPackage"},
 	{Name: "deb-trixie", Release: "trixie", Systemd: true, Cgroups: "unified", Only: last,
 		Tests: "^TestDebPackage"},
+	{Name: "memory", Release: "bookworm", Cgroups: "unified", Only: "internal/memory", Nodes: 4,
+		Words: []string{"hugepagesz=1G", "hugepages=2:1,3:1"}},
 	{Name: "deb-plain", Release: "bookworm", Cgroups: "unified", Only: last, Tests: "^TestInitPackage"},
 }
 

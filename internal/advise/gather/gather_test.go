@@ -56,6 +56,18 @@ func TestHostFacts(t *testing.T) {
 	}
 }
 
+// Pages that a pool has beyond its size, since servers still use them, are not there for the next start.
+func TestSurplusHugePages(t *testing.T) {
+	h := capturedWith(t, map[string]string{"proc/meminfo": "MemTotal: 8388608 kB\nHugePages_Total: 234\n" +
+		"HugePages_Free: 100\nHugePages_Rsvd: 100\nHugePages_Surp: 230\nHugepagesize: 2048 kB\n"})
+	set := Facts(t.Context(), h, Options{})
+	for name, want := range map[string]int64{"host.huge_pages": 4, "host.huge_pool": 4 * 2 << 20} {
+		if v := set.Host.Get(name); v.Is != want || !strings.Contains(v.From, "HugePages_Surp") {
+			t.Errorf("%s is %+v, want %d", name, v, want)
+		}
+	}
+}
+
 // Each fact of the table is read: it has a value, or a reason of its own.
 func TestEveryFactIsRead(t *testing.T) {
 	set := Facts(t.Context(), capturedWith(t, nil), Options{})

@@ -310,9 +310,14 @@ func machineFacts(h *host.Host) fact.Values {
 	if n, err := h.Root.ReadInt(reserve); err == nil && info["MemTotal"] > 0 {
 		values["host.min_free_percent"] = fact.Known(n*1024*100/info["MemTotal"], reserve)
 	}
+	// Pages above the size that was set go when who uses them ends: a server that starts then does not find them.
+	if n, known := values["host.huge_pages"].Is.(int64); known && info["HugePages_Surp"] > 0 {
+		values["host.huge_pages"] = fact.Known(n-info["HugePages_Surp"],
+			"/proc/meminfo HugePages_Total - HugePages_Surp")
+	}
 	values["host.huge_pool"] = values["host.huge_pages"]
 	if n, known := values["host.huge_pages"].Is.(int64); known {
-		values["host.huge_pool"] = fact.Known(n*info["Hugepagesize"], "/proc/meminfo HugePages_Total, Hugepagesize")
+		values["host.huge_pool"] = fact.Known(n*info["Hugepagesize"], values["host.huge_pages"].From+", Hugepagesize")
 	}
 	values["host.page_tables_percent"] = fact.Unknown("PageTables or MemTotal is not known")
 	if total := info["MemTotal"]; total > 0 {
