@@ -101,7 +101,8 @@ func TestGiganticRoot(t *testing.T) {
 	})
 	t.Run("PostgreSQL", func(t *testing.T) {
 		s := newSizer(t, "postgresql")
-		if err := s.start(t, "-c", "shared_buffers=700MB", "-c", "huge_pages=on", "-c", "huge_page_size=1GB"); err != nil {
+		err := s.start(t, "-c", "shared_buffers=700MB", "-c", "huge_pages=on", "-c", "huge_page_size=1GB")
+		if err != nil {
 			t.Fatal(err)
 		}
 		if n := s.need(t); n.Page != gib || n.Pages != 1 || n.Holds != 1 || !n.Told {
