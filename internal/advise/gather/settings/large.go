@@ -3,6 +3,7 @@ package settings
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 
 	"bulkhead/internal/advise/fact"
@@ -34,6 +35,15 @@ var largeTable = []setting{
 // fewHave are those of them that not every version has.
 var fewHave = []string{"input.chunk", "input.pools", "input.most"}
 
+const (
+	// leastPool is what a server takes for its buffer pool where it is told less.
+	leastPool = 5 * mib
+	// mostLarge is more than any server can have: 1 PiB, and so many pieces.
+	mostLarge = 1 << 50
+	// mostPools is how many pieces a server divides its buffer pool into at most.
+	mostPools = 64
+)
+
 // Large gives what a MySQL takes of a pool of pages of a size with large_pages, after the source of each flavour. The
 // error says which setting is not known. Other engines take none that their settings tell.
 func (s Settings) Large(inst engine.Instance, page int64) (all []Large, err error) {
@@ -52,8 +62,12 @@ func (s Settings) Large(inst engine.Instance, page int64) (all []Large, err erro
 	number := func(name string) (int64, string) {
 		v := values[name]
 		n, known := v.Is.(int64)
-		if !known && err == nil && !(asked && slices.Contains(fewHave, name)) {
+		switch {
+		case err != nil:
+		case !known && !(asked && slices.Contains(fewHave, name)):
 			err = errors.New(v.Unknown)
+		case n < 0 || n > mostLarge || n == 0 && name == "input.page":
+			err = fmt.Errorf("%s is %d, with which no server runs", v.From, n)
 		}
 		return n, v.From
 	}
@@ -69,6 +83,7 @@ func (s Settings) Large(inst engine.Instance, page int64) (all []Large, err erro
 	if err != nil {
 		return nil, err
 	}
+	pool = max(pool, leastPool)
 	version := cmp.Or(s.version, inst.Version)
 	if inst.Flavor != engine.MariaDB {
 		pools, _ := number("input.pools")
@@ -131,9 +146,10 @@ func mysqlPool(pool, chunk, pools, size int64, version, from string) Large {
 		if pool >= gib && (version == "" || !fact.Since(version, "8.4")) {
 			pools = 8
 		} else if pool > gib { // half of the chunks, at most a quarter of the CPUs; more pieces are no more memory
-			pools = min(max(pool/chunk/2, 1), 64)
+			pools = min(max(pool/chunk/2, 1), mostPools)
 		}
 	}
+	pools = min(pools, mostPools)
 	if chunk*pools > pool {
 		chunk = up(pool/pools, mib)
 	}
