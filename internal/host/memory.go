@@ -7,6 +7,8 @@ import (
 	"path"
 	"strconv"
 	"strings"
+
+	"bulkhead/internal/linux/meminfo"
 )
 
 // Memory is the memory of a host. Amounts are bytes.
@@ -104,16 +106,9 @@ func (h *Host) pools(facts *Facts, dir string) ([]HugePages, error) {
 // nodeFree is how much memory of a NUMA node is free now, in bytes. A machine without NUMA is one node.
 func (h *Host) nodeFree(id int) (int64, error) {
 	file := fmt.Sprintf("/sys/devices/system/node/node%d/meminfo", id)
-	text, err := h.Root.ReadFile(file)
+	info, err := meminfo.Read(h.Root, file)
 	if errors.Is(err, fs.ErrNotExist) && id == 0 {
-		text, err = h.Root.ReadFile("/proc/meminfo")
+		info, err = h.MemInfo()
 	}
-	if err != nil {
-		return 0, err
-	}
-	info, err := parseMemInfo(text)
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", file, err)
-	}
-	return info["MemFree"], nil
+	return info["MemFree"], err
 }

@@ -105,7 +105,7 @@ func (s *sizer) need(t *testing.T) hugepages.Need {
 	t.Helper()
 	inst := instanceOf(t, s.host, s.in)
 	set, trouble := SettingsOf(t.Context(), s.host, inst, nil)
-	n := hugepages.Of(s.host, s.facts, inst, set, hugePage)
+	n := hugepages.Of(s.host, s.facts, inst, set)
 	if trouble != nil || n.Unknown != "" {
 		t.Fatalf("%v, %+v", trouble, n)
 	}

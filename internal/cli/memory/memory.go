@@ -135,7 +135,7 @@ func summaries(h *host.Host, facts *host.Facts, m host.Memory, all []engine.Inst
 		if trouble != nil {
 			o.Warnings = append(o.Warnings, trouble.Error())
 		}
-		n := hugepages.Of(h, facts, inst, set, m.HugePage)
+		n := hugepages.Of(h, facts, inst, set)
 		needs = append(needs, n)
 		o.Huge.Instances = append(o.Huge.Instances, wantOf(inst, n))
 	}
@@ -153,7 +153,7 @@ func detailOf(ctx context.Context, h *host.Host, facts *host.Facts, m host.Memor
 	set, trouble := ask(inst)
 	said := memory.SaidBy(inst, set)
 	d := &detail{Machine: m, Instance: i, Said: render.OrEmpty(said), Imbalance: i.Imbalance(len(m.Nodes)),
-		Warnings: i.Warnings(m), Huge: wantOf(inst, hugepages.Of(h, facts, inst, set, m.HugePage))}
+		Warnings: i.Warnings(m), Huge: wantOf(inst, hugepages.Of(h, facts, inst, set))}
 	if trouble != nil {
 		d.Warnings = append(d.Warnings, trouble.Error())
 	}
