@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"bulkhead/internal/api"
@@ -45,13 +46,15 @@ func untune(ctx context.Context, c *transaction.Controller, r api.Request, reply
 		return err
 	}
 	for _, rule := range r.Rules {
-		if !slices.ContainsFunc(s.Tuned, func(t state.Tuned) bool { return t.Rule == rule }) {
+		if !slices.ContainsFunc(s.Tuned, func(t state.Tuned) bool { return strings.EqualFold(t.Rule, rule) }) {
 			return api.Errorf(api.CodeUsage, "`bulkhead tune status` lists what it did",
 				"`tune apply` did nothing by %s", rule)
 		}
 	}
 	left := slices.DeleteFunc(slices.Clone(s.Tuned), func(t state.Tuned) bool {
-		return len(r.Rules) == 0 || slices.Contains(r.Rules, t.Rule)
+		return len(r.Rules) == 0 || slices.ContainsFunc(r.Rules, func(rule string) bool {
+			return strings.EqualFold(t.Rule, rule)
+		})
 	})
 	if len(left) == len(s.Tuned) {
 		reply.Text = "nothing to do: `tune apply` has nothing in force"

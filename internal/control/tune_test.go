@@ -110,7 +110,7 @@ func TestTune(t *testing.T) {
 			m.boot()
 			m.tunedAs("booted", tunedHost)
 		}
-		_, err := m.do(api.Request{Verb: "tune rollback", Rules: []string{"MEM-01"}})
+		_, err := m.do(api.Request{Verb: "tune rollback", Rules: []string{"mem-01"}})
 		m.must(err)
 		m.tunedAs("without MEM-01", "60; madvise; w /"+thpFile+" - - - - madvise")
 		_, err = m.do(api.Request{Verb: "tune rollback", Rules: []string{"MEM-99"}})
