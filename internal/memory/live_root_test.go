@@ -16,6 +16,7 @@ import (
 	children "bulkhead/internal/bench/process"
 	"bulkhead/internal/dblogin"
 	"bulkhead/internal/engine"
+	"bulkhead/internal/engine/recognise"
 	"bulkhead/internal/host"
 	"bulkhead/internal/scenario"
 )
@@ -55,7 +56,7 @@ func install(t *testing.T, n *children.Supervisor, dir, kind string, buffer int)
 // instanceOf finds the server among those of the host.
 func instanceOf(t *testing.T, h *host.Host, in *database.Instance) engine.Instance {
 	t.Helper()
-	all, err := Instances(h)
+	all, err := recognise.OfHost(h)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/engine"
+	"bulkhead/internal/engine/recognise"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/memory"
@@ -59,7 +60,7 @@ Nothing is changed; bulkhead tune sets the pool.`,
 			if err != nil {
 				return err
 			}
-			all, err := memory.Instances(c.Host)
+			all, err := recognise.OfHost(c.Host)
 			if err != nil {
 				return err
 			}
