@@ -119,8 +119,8 @@ func (h *hub) now(group string) (event []byte, at *top.State, news <-chan struct
 	return h.text(group), h.state, h.news, h.wrong
 }
 
-// text is the last state as an event. It is kept for all who look at a group that is there: names that somebody makes up
-// take no memory.
+// text is the last state as an event. It is kept for all who look at a group that is there: names that somebody makes
+// up take no memory.
 func (h *hub) text(group string) []byte {
 	if text := h.texts[group]; text != nil || h.state == nil {
 		return text

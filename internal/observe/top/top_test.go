@@ -333,7 +333,8 @@ func TestClockSetBack(t *testing.T) {
 		dropped := r.AppendSample(s)
 		if last := r.State(r.Len() - 1); dropped != step.dropped || r.Len() != step.len || !last.At.Equal(s.At) ||
 			last.Rated(observe.CPU) != step.rated {
-			t.Errorf("after the sample of %s: %d dropped, %d states, the last of %s", step.at, dropped, r.Len(), last.At)
+			t.Errorf("after the sample of %s: %d dropped, %d states, the last of %s", step.at, dropped, r.Len(),
+				last.At)
 		}
 	}
 }
