@@ -61,8 +61,8 @@ func (s *State) news(sample *observe.Sample) record.Tick {
 	return t
 }
 
-// NextSample is what is known after a sample of a running agent, and s itself after the same one again; s may be nil. Of
-// what was known before a clock was set back nothing is.
+// NextSample is what is known after a sample of a running agent, and s itself after the same one again; s may be nil.
+// Of what was known before a clock was set back nothing is.
 func (s *State) NextSample(sample *observe.Sample) *State {
 	t := s.news(sample)
 	switch {
