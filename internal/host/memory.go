@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -43,6 +44,11 @@ type NodeMemory struct {
 	Free      int64       `json:"free_bytes"`
 	Distances []int       `json:"distances"` // to each node, as the firmware says: 10 is itself
 	Pools     []HugePages `json:"huge_page_pools"`
+}
+
+// WithMemory are the nodes that have memory: some have CPUs alone.
+func (m Memory) WithMemory() []NodeMemory {
+	return slices.DeleteFunc(slices.Clone(m.Nodes), func(n NodeMemory) bool { return n.Total == 0 })
 }
 
 // Memory reads the memory of a host, with the page sizes and nodes of its facts.

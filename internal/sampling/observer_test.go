@@ -66,7 +66,8 @@ func TestRecorded(t *testing.T) {
 	}
 }
 
-// While the disk takes nothing so many samples wait, and those that come then are lost and counted; who samples goes on.
+// While the disk takes nothing so many samples wait, and those that come then are lost and counted; who samples goes
+// on.
 func TestFullQueue(t *testing.T) {
 	wait := make(chan taken, waiting)
 	recorder := record.New(record.Options{Dir: t.TempDir()})

@@ -153,7 +153,7 @@ func detailOf(ctx context.Context, h *host.Host, facts *host.Facts, m host.Memor
 	}
 	set, trouble := ask(inst)
 	said := memory.SaidBy(inst, set)
-	d := &detail{Machine: m, Instance: i, Said: render.OrEmpty(said), Imbalance: i.Imbalance(len(m.Nodes)),
+	d := &detail{Machine: m, Instance: i, Said: render.OrEmpty(said), Imbalance: i.Imbalance(len(m.WithMemory())),
 		Warnings: i.Warnings(m), Huge: wantOf(inst, hugepages.Of(h, facts, inst, set))}
 	if trouble != nil {
 		d.Warnings = append(d.Warnings, trouble.Error())

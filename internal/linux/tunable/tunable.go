@@ -163,12 +163,17 @@ func Counts(t change.Target) string {
 	if t.Kind == bootline.KindArgument {
 		return "it counts when the host boots next; bulkhead does not boot it"
 	}
-	if file, err := sysctlPath(t.Addr); t.Kind == KindAttribute && hugepool.Is(t.Addr) ||
-		t.Kind == KindSysctl && err == nil && hugepool.Is(file) {
+	if IsPool(t) {
 		return "a database takes huge pages when it starts, and keeps those that it has until it ends. Where the " +
 			"kernel gives too few it is asked to put memory together (vm.compact_memory), which may take seconds"
 	}
 	return service.Counts(t)
+}
+
+// IsPool says whether a target is a pool of huge pages, of which a database takes some when it starts.
+func IsPool(t change.Target) bool {
+	file, err := sysctlPath(t.Addr)
+	return t.Kind == KindAttribute && hugepool.Is(t.Addr) || t.Kind == KindSysctl && err == nil && hugepool.Is(file)
 }
 
 // Waits says whether a setting counts only after the next boot.
