@@ -210,7 +210,8 @@ func TestApart(t *testing.T) {
 	for name, apart := range map[string]bool{"unit db.service/LimitNOFILE": true, "vm.swappiness": false,
 		"/sys/kernel/mm/ksm/run": false, "vm.nr_hugepages": true,
 		"/sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages": true} {
-		if got := ofService(name) + ofPool(name) + ofMount(name, "/") + ofDisk(h, name, []string{"vda"}); (got != "") != apart {
+		got := ofService(name) + ofPool(name) + ofMount(name, "/") + ofDisk(h, name, []string{"vda"})
+		if (got != "") != apart {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
