@@ -37,6 +37,25 @@ func OnNode(node int, size int64) string {
 	return fmt.Sprintf("/sys/devices/system/node/node%d/hugepages/hugepages-%dkB/nr_hugepages", node, size>>10)
 }
 
+// Overlap says whether two files are pools that have pages in common: that of all nodes and that of one. Page is the
+// default size of huge pages, in bytes.
+func Overlap(a, b string, page int64) bool {
+	sizeA, nodeA := scope(a, page)
+	sizeB, nodeB := scope(b, page)
+	return sizeA == sizeB && (nodeA == "") != (nodeB == "")
+}
+
+// scope is of which size the pages of a pool are, and its node; "" is all nodes.
+func scope(file string, page int64) (size, node string) {
+	if dir, _, of := strings.Cut(file, "/hugepages/"); of && strings.Contains(dir, "/node/") {
+		node = dir
+	}
+	if file == sysctlFile {
+		return fmt.Sprintf("hugepages-%dkB", page>>10), node
+	}
+	return path.Base(path.Dir(file)), node
+}
+
 // Read gives the pages of a pool that stay when nobody uses them. Files below /sys count surplus ones, which go when
 // who uses them ends, and the sysctl does not.
 func Read(root *sysroot.FS, file string) (int64, error) {
@@ -173,8 +192,6 @@ func (p Pool) room(pages int64) error {
 
 // node is the directory of the node whose pool it is; "" for all nodes.
 func (p Pool) node() string {
-	if dir, _, of := strings.Cut(p.File, "/hugepages/"); of && strings.Contains(dir, "/node/") {
-		return dir
-	}
-	return ""
+	_, node := scope(p.File, 0)
+	return node
 }
