@@ -273,7 +273,7 @@ func TestTunePlanLooksAsAdvise(t *testing.T) {
 	tune, pid1 := asking(t)
 	all, _ := tune("plan")
 	if !slices.ContainsFunc(pid1.Calls(), func(c systemdfake.Call) bool {
-		return strings.HasSuffix(string(c.Path), "/postgresql_2eservice")
+		return strings.HasSuffix(c.Path, "/postgresql_2eservice")
 	}) {
 		t.Errorf("systemd was not asked for the service of the databases: %+v", pid1.Calls())
 	}
