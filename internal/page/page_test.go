@@ -161,6 +161,15 @@ func TestRecordThatHangs(t *testing.T) {
 	})
 }
 
+// A chart has no more points than it can show, however long it is.
+func TestWidth(t *testing.T) {
+	for span := time.Second; span <= mostRange; span += span/50 + 300*time.Millisecond {
+		if w := widthOf(span); span > points*w || w%time.Second > 0 || w > time.Second && span <= points*(w-time.Second) {
+			t.Fatalf("of %s it is %s", span, w)
+		}
+	}
+}
+
 // All that is served may load nothing from elsewhere and run no script that stands in a page, and nothing does.
 func TestHeaders(t *testing.T) {
 	h := New(past(t, 2))
