@@ -164,7 +164,8 @@ func TestRecordThatHangs(t *testing.T) {
 // A chart has no more points than it can show, however long it is.
 func TestWidth(t *testing.T) {
 	for span := time.Second; span <= mostRange; span += span/50 + 300*time.Millisecond {
-		if w := widthOf(span); span > points*w || w%time.Second > 0 || w > time.Second && span <= points*(w-time.Second) {
+		w := widthOf(span)
+		if span > points*w || w%time.Second > 0 || w > time.Second && span <= points*(w-time.Second) {
 			t.Fatalf("of %s it is %s", span, w)
 		}
 	}
