@@ -26,10 +26,13 @@ import (
 )
 
 // Client talks to a running agent.
-type Client struct{ http *http.Client }
+type Client struct {
+	http     *http.Client
+	patience time.Duration // for an answer that comes within watchTime
+}
 
 func newClient(socket string) *Client {
-	return &Client{http: &http.Client{Transport: &http.Transport{
+	return &Client{patience: watchTime + helloTimeout, http: &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true, // a connection of its own for each request tells the two errors apart
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return dial(ctx, socket)
@@ -127,8 +130,10 @@ func (c *Client) Sample(ctx context.Context) (*observe.Sample, error) {
 }
 
 // NewerSample waits for a sample after the one of a time, and gives the last one after 10 s in any case. While somebody
-// waits so the agent's quick collectors read every second.
+// waits so the agent's quick collectors read every second. An agent that does not answer by then is an error.
 func (c *Client) NewerSample(ctx context.Context, after time.Time) (*observe.Sample, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.patience)
+	defer cancel()
 	a, err := c.told(ctx, http.MethodGet, fmt.Sprintf("/v1/samples?after=%d", after.UnixNano()), nil)
 	return a.Sample, err
 }

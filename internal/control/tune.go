@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"bulkhead/internal/api"
@@ -29,6 +30,9 @@ func tune(ctx context.Context, c *transaction.Controller, r api.Request, reply *
 			return api.Errorf(api.CodeUsage, "", "%s: %w", t.Rule, err)
 		}
 		t.Name = lasting(c, t.Name)
+		if err := ofOnePool(c, t, all); err != nil {
+			return err
+		}
 		all = slices.DeleteFunc(all, func(o state.Tuned) bool {
 			return o.Name == t.Name || o.Name == tunable.Twin(t.Name)
 		})
@@ -38,6 +42,26 @@ func tune(ctx context.Context, c *transaction.Controller, r api.Request, reply *
 	return settle(ctx, c, r, reply, s, all)
 }
 
+// ofOnePool refuses to set a pool of huge pages of a node beside that of all nodes, or the other way round: each would
+// be put right to the harm of the other, and what they were before cannot be told.
+func ofOnePool(c *transaction.Controller, t state.Tuned, all []state.Tuned) error {
+	target := tunable.Target(t.Name)
+	if !tunable.IsPool(target) {
+		return nil
+	}
+	facts, err := c.Host.Facts()
+	if err != nil {
+		return err
+	}
+	for _, o := range all {
+		if tunable.PoolsOverlap(target, tunable.Target(o.Name), facts.HugePage) {
+			return api.Errorf(api.CodeRefused, "`bulkhead tune rollback "+o.Rule+"` gives it back first",
+				"%s: %s is set, of whose pages those of %s are a part, or the other way round", t.Rule, o.Name, t.Name)
+		}
+	}
+	return nil
+}
+
 // untune gives settings their old values back.
 func untune(ctx context.Context, c *transaction.Controller, r api.Request, reply *transaction.Outcome) error {
 	_, s, err := c.Recorded()
@@ -45,13 +69,15 @@ func untune(ctx context.Context, c *transaction.Controller, r api.Request, reply
 		return err
 	}
 	for _, rule := range r.Rules {
-		if !slices.ContainsFunc(s.Tuned, func(t state.Tuned) bool { return t.Rule == rule }) {
+		if !slices.ContainsFunc(s.Tuned, func(t state.Tuned) bool { return strings.EqualFold(t.Rule, rule) }) {
 			return api.Errorf(api.CodeUsage, "`bulkhead tune status` lists what it did",
 				"`tune apply` did nothing by %s", rule)
 		}
 	}
 	left := slices.DeleteFunc(slices.Clone(s.Tuned), func(t state.Tuned) bool {
-		return len(r.Rules) == 0 || slices.Contains(r.Rules, t.Rule)
+		return len(r.Rules) == 0 || slices.ContainsFunc(r.Rules, func(rule string) bool {
+			return strings.EqualFold(t.Rule, rule)
+		})
 	})
 	if len(left) == len(s.Tuned) {
 		reply.Text = "nothing to do: `tune apply` has nothing in force"

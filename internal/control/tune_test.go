@@ -110,7 +110,7 @@ func TestTune(t *testing.T) {
 			m.boot()
 			m.tunedAs("booted", tunedHost)
 		}
-		_, err := m.do(api.Request{Verb: "tune rollback", Rules: []string{"MEM-01"}})
+		_, err := m.do(api.Request{Verb: "tune rollback", Rules: []string{"mem-01"}})
 		m.must(err)
 		m.tunedAs("without MEM-01", "60; madvise; w /"+thpFile+" - - - - madvise")
 		_, err = m.do(api.Request{Verb: "tune rollback", Rules: []string{"MEM-99"}})
@@ -291,4 +291,25 @@ func tuneKilled(t *testing.T, trial tuneTrial) {
 			}
 		}
 	}
+}
+
+// The pool of huge pages of a node and that of all nodes are not both set; one that is set goes first.
+func TestTuneOnePool(t *testing.T) {
+	const file = "sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages"
+	m := tunedMachine(t)
+	m.put("proc/sys/vm/nr_hugepages", "0\n")
+	m.put(file, "0\n")
+	whole := state.Tuned{Rule: "MEM-47", Name: "vm.nr_hugepages", Value: "7"}
+	node := state.Tuned{Rule: "MEM-19", Name: "/" + file, Value: "4"}
+	for _, two := range [][2]state.Tuned{{whole, node}, {node, whole}} {
+		m.tune(two[0])
+		m.tune(two[0])
+		_, err := m.do(api.Request{Verb: "tune apply", Tune: []state.Tuned{two[1]}})
+		if api.CodeOf(err) != api.CodeRefused || !strings.Contains(api.HintOf(err), "tune rollback "+two[0].Rule) {
+			t.Errorf("%s beside %s: %v, %s", two[1].Name, two[0].Name, err, api.HintOf(err))
+		}
+		_, err = m.do(api.Request{Verb: "tune rollback", Rules: []string{two[0].Rule}})
+		m.must(err)
+	}
+	m.tune(node)
 }

@@ -23,6 +23,7 @@ type Facts struct {
 	Nodes []Node    // NUMA nodes by ID; at least one: a machine without NUMA is one node 0
 
 	HugePageSizes []int64 // bytes, from /sys/kernel/mm/hugepages, ascending
+	HugePage      int64   // bytes: the default size of huge pages; 0 where the kernel has none
 
 	Mounts      mountinfo.Mounts
 	Hierarchies []Hierarchy       // every mounted cgroup hierarchy, by ID

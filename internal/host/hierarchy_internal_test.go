@@ -50,20 +50,6 @@ func FuzzParseControllers(f *testing.F) {
 	})
 }
 
-func FuzzParseMemInfo(f *testing.F) {
-	for _, text := range linuxtest.Entries(f, "meminfo") {
-		f.Add(text)
-	}
-	f.Fuzz(func(t *testing.T, text []byte) {
-		info, err := parseMemInfo(text)
-		for name, n := range info {
-			if err == nil && n < 0 {
-				t.Fatalf("%q gives %s of %d", text, name, n)
-			}
-		}
-	})
-}
-
 func FuzzParseVersion(f *testing.F) {
 	for _, text := range linuxtest.Entries(f, "osrelease") {
 		f.Add(string(text))

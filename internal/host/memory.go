@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
+
+	"bulkhead/internal/linux/meminfo"
 )
 
 // Memory is the memory of a host. Amounts are bytes.
@@ -41,6 +44,11 @@ type NodeMemory struct {
 	Free      int64       `json:"free_bytes"`
 	Distances []int       `json:"distances"` // to each node, as the firmware says: 10 is itself
 	Pools     []HugePages `json:"huge_page_pools"`
+}
+
+// WithMemory are the nodes that have memory: some have CPUs alone.
+func (m Memory) WithMemory() []NodeMemory {
+	return slices.DeleteFunc(slices.Clone(m.Nodes), func(n NodeMemory) bool { return n.Total == 0 })
 }
 
 // Memory reads the memory of a host, with the page sizes and nodes of its facts.
@@ -104,16 +112,9 @@ func (h *Host) pools(facts *Facts, dir string) ([]HugePages, error) {
 // nodeFree is how much memory of a NUMA node is free now, in bytes. A machine without NUMA is one node.
 func (h *Host) nodeFree(id int) (int64, error) {
 	file := fmt.Sprintf("/sys/devices/system/node/node%d/meminfo", id)
-	text, err := h.Root.ReadFile(file)
+	info, err := meminfo.Read(h.Root, file)
 	if errors.Is(err, fs.ErrNotExist) && id == 0 {
-		text, err = h.Root.ReadFile("/proc/meminfo")
+		info, err = h.MemInfo()
 	}
-	if err != nil {
-		return 0, err
-	}
-	info, err := parseMemInfo(text)
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", file, err)
-	}
-	return info["MemFree"], nil
+	return info["MemFree"], err
 }

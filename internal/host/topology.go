@@ -8,38 +8,13 @@ import (
 	"strings"
 
 	"bulkhead/internal/linux/idset"
+	"bulkhead/internal/linux/meminfo"
 	"bulkhead/internal/linux/procfs"
-	"bulkhead/internal/linux/sysroot"
 )
 
 // MemInfo returns /proc/meminfo: amounts of memory in bytes, the HugePages_ counters as counts.
 func (h *Host) MemInfo() (map[string]int64, error) {
-	text, err := h.Root.ReadFile("/proc/meminfo")
-	if err != nil {
-		return nil, err
-	}
-	return parseMemInfo(text)
-}
-
-// parseMemInfo reads "MemTotal:  24684092 kB". The lines of a node's meminfo begin with "Node 0 ".
-func parseMemInfo(text []byte) (map[string]int64, error) {
-	info := make(map[string]int64, 64)
-	err := sysroot.Lines("meminfo", text, func(line string) error {
-		name, rest, found := strings.Cut(line, ":")
-		if !found {
-			return nil
-		}
-		if fields := strings.Fields(name); len(fields) > 0 {
-			name = fields[len(fields)-1]
-		}
-		n, err := procfs.ParseAmount(rest)
-		if err != nil {
-			return err
-		}
-		info[name] = n
-		return nil
-	})
-	return info, err
+	return meminfo.Read(h.Root, meminfo.File)
 }
 
 func (h *Host) memoryFacts(f *Facts) error {
@@ -50,7 +25,7 @@ func (h *Host) memoryFacts(f *Facts) error {
 	if f.MemTotal = info["MemTotal"]; f.MemTotal == 0 {
 		return errors.New("parse /proc/meminfo: no MemTotal")
 	}
-	f.SwapTotal = info["SwapTotal"]
+	f.SwapTotal, f.HugePage = info["SwapTotal"], info["Hugepagesize"]
 	if f.PageSize, err = h.Proc.PageSize(); err != nil {
 		return err
 	}
@@ -112,13 +87,9 @@ func (h *Host) node(dir string, id int) (Node, error) {
 	if err != nil {
 		return Node{}, err
 	}
-	text, err := h.Root.ReadFile(dir + "/meminfo")
+	info, err := meminfo.Read(h.Root, dir+"/meminfo")
 	if err != nil {
 		return Node{}, err
-	}
-	info, err := parseMemInfo(text)
-	if err != nil {
-		return Node{}, fmt.Errorf("%s: %w", dir, err)
 	}
 	return Node{ID: id, CPUs: cpus, MemTotal: info["MemTotal"]}, nil
 }

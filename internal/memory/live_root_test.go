@@ -16,6 +16,7 @@ import (
 	children "bulkhead/internal/bench/process"
 	"bulkhead/internal/dblogin"
 	"bulkhead/internal/engine"
+	"bulkhead/internal/engine/recognise"
 	"bulkhead/internal/host"
 	"bulkhead/internal/scenario"
 )
@@ -55,7 +56,7 @@ func install(t *testing.T, n *children.Supervisor, dir, kind string, buffer int)
 // instanceOf finds the server among those of the host.
 func instanceOf(t *testing.T, h *host.Host, in *database.Instance) engine.Instance {
 	t.Helper()
-	all, err := Instances(h)
+	all, err := recognise.OfHost(h)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +106,7 @@ func (s *sizer) need(t *testing.T) hugepages.Need {
 	t.Helper()
 	inst := instanceOf(t, s.host, s.in)
 	set, trouble := SettingsOf(t.Context(), s.host, inst, nil)
-	n := hugepages.Of(s.host, s.facts, inst, set, hugePage)
+	n := hugepages.Of(s.host, s.facts, inst, set)
 	if trouble != nil || n.Unknown != "" {
 		t.Fatalf("%v, %+v", trouble, n)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"bulkhead/internal/engine"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/linux/pagemap"
 	"bulkhead/internal/linux/procfs"
 )
@@ -276,17 +277,28 @@ func (i *Instance) Imbalance(nodes int) float64 {
 	return float64(most) * float64(nodes) / float64(all)
 }
 
+// reaches says whether memory of the policy may lie on a node: all may but what is bound to others.
+func (p Policy) reaches(node int) bool {
+	mode, list, _ := strings.Cut(p.Policy, ":")
+	if !strings.HasPrefix(mode, "bind") {
+		return true
+	}
+	nodes, err := idset.Parse(list)
+	return err != nil || nodes.Contains(node)
+}
+
 // Warnings says what is amiss with where the memory lies: a node that it does not fit into, and nodes that are full
 // while others have room.
 func (i *Instance) Warnings(m host.Memory) []string {
 	list := []string{}
-	if len(m.Nodes) < 2 {
+	nodes := m.WithMemory()
+	if len(nodes) < 2 {
 		return list
 	}
-	smallest := slices.MinFunc(m.Nodes, func(a, b host.NodeMemory) int { return cmp.Compare(a.Total, b.Total) })
+	smallest := slices.MinFunc(nodes, func(a, b host.NodeMemory) int { return cmp.Compare(a.Total, b.Total) })
 	spread := int64(0)
 	for _, p := range i.Policies {
-		if strings.Contains(p.Policy, "interleave") {
+		if strings.Contains(p.Policy, "interleave") || !p.reaches(smallest.ID) {
 			spread += p.Bytes
 		}
 	}
@@ -295,10 +307,10 @@ func (i *Instance) Warnings(m host.Memory) []string {
 			"node may swap while others have room; start it with `numactl --interleave=all`, or its own setting "+
 			"for it (innodb_numa_interleave)", smallest.ID))
 	}
-	for _, n := range m.Nodes {
+	for _, n := range nodes {
 		const full, roomy = 50, 5 // a fiftieth and a fifth
 		free := func(o host.NodeMemory) bool { return o.ID != n.ID && o.Free > o.Total/roomy }
-		if n.Free < n.Total/full && slices.ContainsFunc(m.Nodes, free) {
+		if n.Free < n.Total/full && slices.ContainsFunc(nodes, free) {
 			list = append(list, fmt.Sprintf("node %d is full while another has a fifth free", n.ID))
 		}
 	}

@@ -9,12 +9,10 @@ package memory
 import (
 	"errors"
 	"path"
-	"slices"
 	"strings"
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/engine"
-	"bulkhead/internal/engine/recognise"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 )
@@ -41,16 +39,6 @@ type Summary struct {
 	GroupOf string   `json:"group_of,omitempty"`
 
 	group string // path of the control group
-}
-
-// Instances finds the databases of a host.
-func Instances(h *host.Host) ([]engine.Instance, error) {
-	procs, err := h.Proc.Processes(procfs.Options{})
-	if err != nil && !errors.Is(err, procfs.ErrHidden) {
-		return nil, err
-	}
-	all := recognise.Instances(procs, recognise.SourceOf(h))
-	return slices.DeleteFunc(all, engine.Instance.Sentinel), nil
 }
 
 // Summarize reads the status of the processes of an instance. Those that end meanwhile are left out; the error matches

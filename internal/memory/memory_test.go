@@ -36,6 +36,15 @@ func TestWarnings(t *testing.T) {
 	if got := i.Warnings(m); len(got) != 0 {
 		t.Errorf("warnings of what is interleaved: %q", got)
 	}
+	i.Policies = []Policy{{"bind:0", 400 * kib}, {"bind=static:0,2", 100 * kib}}
+	if got := i.Warnings(m); len(got) != 0 {
+		t.Errorf("warnings of what is bound to other nodes: %q", got)
+	}
+	i.Policies = []Policy{{"default", 500 * kib}}
+	m.Nodes[1].Total, m.Nodes[1].Free = 0, 0
+	if got := i.Warnings(m); len(got) != 0 || len(m.WithMemory()) != 1 {
+		t.Errorf("warnings of a node without memory: %q", got)
+	}
 }
 
 // What processes share counts once, and what lies in files is no memory of the instance.

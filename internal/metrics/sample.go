@@ -39,7 +39,7 @@ func Grown[N int64 | uint64](before, after N) N {
 // counts from nothing: the directory that has it was made meanwhile.
 func (s Sample) Since(earlier Sample) Delta {
 	d := Delta{Usage: s.Usage, Span: s.At.Sub(earlier.At), Anew: s.At.Before(earlier.At)}
-	if s.WorkErr == nil {
+	if s.WorkErr == nil && earlier.WorkErr == nil { // else it would be all that it did since it began
 		d.Work = Grown(earlier.Work, s.Work)
 	}
 	grow := func(before, after int64) int64 {

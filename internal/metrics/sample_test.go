@@ -104,6 +104,21 @@ func TestDelta(t *testing.T) {
 	}
 }
 
+// What a database did is known where it answered both times.
+func TestWorkSince(t *testing.T) {
+	answered := func(n int64) Sample { return Sample{At: time.Unix(n, 0), Work: 1000 * n} }
+	silent := Sample{At: time.Unix(2, 0), WorkErr: errors.New("timeout")}
+	for name, c := range map[string]struct {
+		before, after Sample
+		want          int64
+	}{"both": {answered(1), answered(3), 2000}, "not at the end": {answered(1), silent, 0},
+		"not at the begin": {silent, answered(3), 0}} {
+		if d := c.after.Since(c.before); d.Work != c.want {
+			t.Errorf("it answered %s: %d", name, d.Work)
+		}
+	}
+}
+
 // A group that was made anew counts from nothing, whichever of its counters tells it.
 func TestDeltaOfAGroupMadeAnew(t *testing.T) {
 	n := func(v int64) *int64 { return &v }

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,6 +37,10 @@ func (of hint) answer(w http.ResponseWriter, v any, err error) {
 			code = http.StatusBadRequest
 		case errors.Is(err, errNothing):
 			code = http.StatusNotFound
+		case errors.Is(err, context.DeadlineExceeded):
+			code = http.StatusGatewayTimeout
+			err = fmt.Errorf("the record was not read within %s: choose a shorter time, or try again when fewer "+
+				"people look", pastTime)
 		}
 		w.WriteHeader(code)
 		v = of.trouble(err)

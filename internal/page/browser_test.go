@@ -8,11 +8,15 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"bulkhead/internal/observe"
 )
+
+// setBack is by how many seconds the clock of the host was set back.
+var setBack atomic.Int64
 
 // host is a server with fifteen minutes of record until now, and a sample each second from then on.
 func host(t *testing.T) string {
@@ -24,7 +28,7 @@ func host(t *testing.T) string {
 	o.Live = func(ctx context.Context, _ time.Time) (*observe.Sample, error) {
 		select {
 		case <-time.After(time.Second):
-			return sampleAt(t, time.Since(begin).Seconds()/5), nil
+			return sampleAt(t, (time.Since(begin).Seconds()-float64(setBack.Load()))/5), nil
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -102,7 +106,8 @@ func TestTexts(t *testing.T) {
 	}
 }
 
-// A sample that comes is shown, in the table and in the charts, and who has the focus keeps it.
+// A sample that comes is shown, in the table and in the charts, and who has the focus keeps it; after the clock was set
+// back, too.
 func TestLive(t *testing.T) {
 	base, c := host(t), newChromium(t)
 	c.open(base+"/", 1440, 900, "light")
@@ -112,6 +117,10 @@ func TestLive(t *testing.T) {
 		globalThis.drawn = document.querySelector('.plot').getAttribute('aria-valuetext')`)
 	c.until(`document.getElementById('time').textContent !== was && document.activeElement?.closest('tbody') !== null &&
 		document.querySelector('.plot').getAttribute('aria-valuetext') !== drawn`)
+	defer setBack.Store(0)
+	setBack.Store(90)
+	c.until(`document.getElementById('time').textContent < was && document.querySelector('.plot').
+		getAttribute('aria-valuetext').startsWith(document.getElementById('time').textContent)`)
 }
 
 // With a keyboard alone one goes to a group, to a moment of the past, and back to now; each view has its address.

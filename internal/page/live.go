@@ -116,10 +116,23 @@ func (h *hub) tell(ctx context.Context, s *top.State, wrong error) {
 func (h *hub) now(group string) (event []byte, at *top.State, news <-chan struct{}, wrong error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.state != nil && h.texts[group] == nil {
-		h.texts[group] = eventOf("sample", viewOf(h.state, group))
+	return h.text(group), h.state, h.news, h.wrong
+}
+
+// text is the last state as an event. It is kept for all who look at a group that is there: names that somebody makes
+// up take no memory.
+func (h *hub) text(group string) []byte {
+	if text := h.texts[group]; text != nil || h.state == nil {
+		return text
 	}
-	return h.texts[group], h.state, h.news, h.wrong
+	v := viewOf(h.state, group)
+	if v.Group == nil {
+		group = ""
+	}
+	if h.texts[group] == nil {
+		h.texts[group] = eventOf("sample", v)
+	}
+	return h.texts[group]
 }
 
 // eventOf is a server-sent event. JSON has no line breaks, and figures of a State are finite or left out.

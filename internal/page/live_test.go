@@ -2,9 +2,11 @@ package page
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -14,6 +16,7 @@ import (
 	"time"
 
 	"bulkhead/internal/observe"
+	"bulkhead/internal/observe/top"
 )
 
 // clock gives a new sample for each tick of a test.
@@ -163,6 +166,28 @@ func TestTrouble(t *testing.T) {
 	c.ticks <- nil
 	if name, text := next(t, all); name != "trouble" || !strings.Contains(text, "no sample since 02:00:15 UTC") {
 		t.Errorf("it is told %s %s of an old sample", name, text)
+	}
+	c.n = 0 // the clock was set back
+	for _, second := range []string{"05", "10"} {
+		c.ticks <- nil
+		if name, text := next(t, all); name != "sample" || !strings.Contains(text, "02:00:"+second) {
+			t.Errorf("it is told %s %.200s after the clock was set back", name, text)
+		}
+	}
+}
+
+// Names of groups that somebody makes up take no memory, however many.
+func TestNamesThatAreNoGroups(t *testing.T) {
+	h := hub{state: (*top.State)(nil).NextSample(sampleAt(t, 1)), texts: map[string][]byte{}}
+	none, _, _, _ := h.now("")
+	for i := range 100 {
+		if event, _, _, _ := h.now(fmt.Sprint("made up ", i)); !bytes.Equal(event, none) {
+			t.Fatalf("for a group that is not there: %s", event)
+		}
+	}
+	if event, _, _, _ := h.now("mysql3306"); !bytes.Contains(event, []byte(`"group":{"name":"mysql3306"`)) ||
+		len(h.texts) != 2 {
+		t.Errorf("%d events are kept: %.200s", len(h.texts), event)
 	}
 }
 

@@ -90,6 +90,9 @@ func ours(host, name string) bool {
 	return err == nil || strings.EqualFold(host, "localhost") || strings.EqualFold(host, name)
 }
 
+// reachTime is how long it may take to say from when to when there is a record.
+const reachTime = 10 * time.Second
+
 // about says what there is to be seen.
 func (h *Handler) about(w http.ResponseWriter, r *http.Request) {
 	_, offset := time.Now().Zone()
@@ -104,7 +107,9 @@ func (h *Handler) about(w http.ResponseWriter, r *http.Request) {
 		Trouble *trouble     `json:"trouble,omitempty"`
 	}{Of: h.o.Of, Version: h.o.Version, Live: h.o.Live != nil, Now: time.Now(), Offset: offset, Columns: columns}
 	var err error
-	if v.Reach, err = h.o.Reach(r.Context()); err != nil {
+	ctx, cancel := context.WithTimeout(r.Context(), reachTime)
+	defer cancel()
+	if v.Reach, err = h.o.Reach(ctx); err != nil {
 		v.Trouble = new(hint(h.o.Hint).trouble(err))
 	}
 	hint(h.o.Hint).answer(w, v, nil)

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"bulkhead/internal/metrics"
@@ -126,6 +127,48 @@ func answered[T any](t *testing.T, h *Handler, target string) (v T) {
 		t.Fatalf("%s is answered %d %v: %.300s", target, code, err, text)
 	}
 	return v
+}
+
+// A record that does not come is waited for so long, and then it is said what to do; who stands behind it waits no
+// longer.
+func TestRecordThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := New(Options{
+			Segments: func(ctx context.Context, _, _ time.Time) (io.ReadCloser, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			},
+			Reach: func(ctx context.Context) (record.Reach, error) {
+				<-ctx.Done()
+				return record.Reach{}, ctx.Err()
+			}})
+		began := time.Now()
+		for range 2 {
+			go func() {
+				code, text := ask(t, h, "/api/series?from=1&to=2")
+				if code != 504 || !strings.Contains(text, "shorter") {
+					t.Errorf("answered %d %s", code, text)
+				}
+			}()
+		}
+		var about struct{ Trouble struct{ Error string } }
+		if code, text := ask(t, h, "/api/about"); code != 200 || json.Unmarshal([]byte(text), &about) != nil ||
+			about.Trouble.Error == "" || time.Since(began) > reachTime {
+			t.Errorf("after %s it is answered %d %s", time.Since(began), code, text)
+		}
+		time.Sleep(pastTime)
+		synctest.Wait()
+	})
+}
+
+// A chart has no more points than it can show, however long it is.
+func TestWidth(t *testing.T) {
+	for span := time.Second; span <= mostRange; span += span/50 + 300*time.Millisecond {
+		w := widthOf(span)
+		if span > points*w || w%time.Second > 0 || w > time.Second && span <= points*(w-time.Second) {
+			t.Fatalf("of %s it is %s", span, w)
+		}
+	}
 }
 
 // All that is served may load nothing from elsewhere and run no script that stands in a page, and nothing does.

@@ -240,6 +240,11 @@ func span(r *http.Request) (from, to time.Time, err error) {
 	return from, to, err
 }
 
+// widthOf is how long each interval of a chart is, in whole seconds.
+func widthOf(span time.Duration) time.Duration {
+	return max((span+points*time.Second-1)/points, time.Second).Truncate(time.Second)
+}
+
 // series answers with figures over time.
 func (a *archive) series(w http.ResponseWriter, r *http.Request) {
 	group, err := groupOf(r)
@@ -248,7 +253,7 @@ func (a *archive) series(w http.ResponseWriter, r *http.Request) {
 		a.hint.answer(w, nil, err)
 		return
 	}
-	width := max(to.Sub(from)/points, time.Second).Round(time.Second)
+	width := widthOf(to.Sub(from))
 	all := series{From: from.UnixMilli(), To: to.UnixMilli(), Step: width.Milliseconds(), Times: []int64{},
 		Host: map[string]numbers{}, Groups: map[string]map[string]numbers{}, Changes: []top.Change{}}
 	ctx, cancel := patient(w, r)

@@ -75,14 +75,8 @@ func NewObserver(o Options) *Observer {
 	recorder := record.New(record.Options{Dir: RecordIn(o.State), Log: o.Log, Space: hoststat.Space})
 	wait := make(chan taken, waiting)
 	options := collect.Options{Sources: sources, Begin: k.Begin, Choice: choice, Log: o.Log,
-		Save: func(c collect.Choice) error { return collect.Keep(file, c) },
-		Taken: func(s *observe.Sample, fresh []observe.Part) {
-			select {
-			case wait <- taken{s, fresh}:
-			default:
-				recorder.Lose()
-			}
-		}}
+		Save:  func(c collect.Choice) error { return collect.Keep(file, c) },
+		Taken: func(s *observe.Sample, fresh []observe.Part) { pass(wait, taken{s, fresh}, recorder.Lose) }}
 	if o.Every > 0 {
 		options.Every = map[observe.Tier]time.Duration{}
 		for _, t := range observe.Tiers {
@@ -91,6 +85,15 @@ func NewObserver(o Options) *Observer {
 	}
 	return &Observer{Runner: collect.New(options), Record: recorder, kernel: k, directory: RecordIn(o.State),
 		taken: wait, ended: make(chan struct{})}
+}
+
+// pass has a sample wait for the record, and loses it where too many do: nobody waits for a disk.
+func pass(wait chan<- taken, t taken, lose func()) {
+	select {
+	case wait <- t:
+	default:
+		lose()
+	}
 }
 
 // See takes in what is to be watched from now on; nil is what is not known yet. The first call begins to sample, until

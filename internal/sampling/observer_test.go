@@ -65,3 +65,16 @@ func TestRecorded(t *testing.T) {
 		t.Errorf("the sample has %d figures", n)
 	}
 }
+
+// While the disk takes nothing so many samples wait, and those that come then are lost and counted; who samples goes
+// on.
+func TestFullQueue(t *testing.T) {
+	wait := make(chan taken, waiting)
+	recorder := record.New(record.Options{Dir: t.TempDir()})
+	for range waiting + 3 {
+		pass(wait, taken{}, recorder.Lose)
+	}
+	if at, err := recorder.Reach(); err != nil || at.Lost != 3 || len(wait) != waiting {
+		t.Errorf("%d wait, %+v, %v", len(wait), at, err)
+	}
+}

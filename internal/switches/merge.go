@@ -12,39 +12,61 @@ import (
 // merger makes one count of two looks and of what ended between them.
 type merger struct {
 	first, second *look
-	early, late   []ended      // those that were heard of before the second look began, and since
-	over          map[int]bool // threads of early, by number: one that is there later is another one
+	early         map[ended]ctxswitch.Count // what was heard of before the second look began
+	late          []late                    // and since
+	over          map[int]bool              // threads of the first look that ended: one of the number is another one
 	homeless      int
 }
 
-// ended is a thread that ended.
+// ended are threads that ended and count together: those of a process, or of the name of processes that ended, too.
+// There are no more of them than processes, however many threads end.
 type ended struct {
-	ctxswitch.Exit
-	since ctxswitch.Count // what it had done at the first look
+	pid, parent int // 0 where the kernel does not tell, or the process ended
+	name        string
 }
+
+// late is a thread that ended when the second look may have seen it.
+type late struct {
+	ended
+
+	tid   int
+	count ctxswitch.Count
+}
+
+func newMerger() *merger { return &merger{early: map[ended]ctxswitch.Count{}, over: map[int]bool{}} }
 
 // endsEarly takes a thread that ended before the second look.
 func (m *merger) endsEarly(x ctxswitch.Exit) {
-	m.early = append(m.early, m.of(x))
-	m.over[x.TID] = true
+	e, count := m.of(x)
+	if _, seen := m.first.procs[e.pid]; !seen && x.TID == e.pid { // and so did its process
+		e.pid = 0
+	}
+	m.early[e] = m.early[e].Add(count)
+	if _, seen := m.first.owner[x.TID]; seen {
+		m.over[x.TID] = true
+	}
 }
 
 // endsLate takes one that ended since the second look began.
-func (m *merger) endsLate(x ctxswitch.Exit) { m.late = append(m.late, m.of(x)) }
+func (m *merger) endsLate(x ctxswitch.Exit) {
+	e, count := m.of(x)
+	m.late = append(m.late, late{e, x.TID, count})
+}
 
-func (m *merger) of(x ctxswitch.Exit) ended {
-	e := ended{Exit: x}
+// of is whose thread it was, and what it did since the first look.
+func (m *merger) of(x ctxswitch.Exit) (ended, ctxswitch.Count) {
+	e, count := ended{x.PID, x.Parent, x.Name}, x.Count
 	owner, seen := m.first.owner[x.TID]
-	if seen && e.PID == 0 {
-		e.PID = owner
+	if seen && e.pid == 0 {
+		e.pid = owner
 	}
-	if seen && e.PID == owner && !m.over[x.TID] {
-		e.since = m.first.threads[owner][x.TID]
+	if seen && e.pid == owner && !m.over[x.TID] {
+		count = count.Since(m.first.threads[owner][x.TID])
 	}
-	if e.PID == 0 {
+	if e.pid == 0 {
 		m.homeless++
 	}
-	return e
+	return e, count
 }
 
 // place is where a process is.
@@ -85,19 +107,21 @@ func (m *merger) fill(r *Report, facts *host.Facts) {
 			procs[k] = procs[k].Add(now)
 		}
 	}
-	all := m.early
-	for _, e := range m.late { // one that the second look has seen ended behind it
-		if owner, counted := m.second.owner[e.TID]; !counted || e.PID != 0 && e.PID != owner {
-			all = append(all, e)
-		}
-	}
-	for _, e := range all {
-		k := key{e.PID, m.placeOf(e.PID, hierarchy)}
+	ends := func(e ended, c ctxswitch.Count) {
+		k := key{e.pid, m.placeOf(e.pid, hierarchy)}
 		if !k.place.known { // it began and ended meanwhile: where its parent is
-			parent := m.placeOf(e.Parent, hierarchy)
-			k = key{0, place{e.Name, parent.group, parent.instance, true}}
+			parent := m.placeOf(e.parent, hierarchy)
+			k = key{0, place{e.name, parent.group, parent.instance, true}}
 		}
-		procs[k] = procs[k].Add(e.Count.Since(e.since))
+		procs[k] = procs[k].Add(c)
+	}
+	for e, c := range m.early {
+		ends(e, c)
+	}
+	for _, l := range m.late { // one that the second look has seen ended behind it
+		if owner, counted := m.second.owner[l.tid]; !counted || l.pid != 0 && l.pid != owner {
+			ends(l.ended, l.count)
+		}
 	}
 	r.sum(procs, m.second.servers)
 }

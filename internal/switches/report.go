@@ -1,8 +1,6 @@
 package switches
 
 import (
-	"maps"
-	"slices"
 	"time"
 
 	"bulkhead/internal/linux/ctxswitch"
@@ -53,12 +51,3 @@ type Report struct {
 
 // rate is of threads.
 func (r *Report) rate(n uint64) float64 { return float64(n) / r.ThreadSpan.Seconds() }
-
-// Instances names the databases of a report.
-func (r *Report) Instances() []string {
-	names := map[string]bool{}
-	for _, s := range r.Servers {
-		names[s.Name] = true
-	}
-	return slices.Sorted(maps.Keys(names))
-}

@@ -60,7 +60,7 @@ func measure(ctx context.Context, h *host.Host, facts *host.Facts, sources map[s
 		cpus = &ctxswitch.CPUs{}
 	}
 	defer cpus.Close()
-	m := &merger{over: map[int]bool{}}
+	m := newMerger()
 	if m.first, err = lookAt(h); err != nil {
 		return nil, err
 	}

@@ -32,9 +32,8 @@ func TestMerge(t *testing.T) {
 	exit := func(tid, pid, parent int, n uint64) ctxswitch.Exit {
 		return ctxswitch.Exit{TID: tid, PID: pid, Parent: parent, Name: "child", Count: v(n)}
 	}
-	m := &merger{over: map[int]bool{}, first: lookOf(map[int]map[int]ctxswitch.Count{
-		100: {100: v(1000), 101: v(500), 102: v(50), 103: v(7)},
-	})}
+	m := newMerger()
+	m.first = lookOf(map[int]map[int]ctxswitch.Count{100: {100: v(1000), 101: v(500), 102: v(50), 103: v(7)}})
 	m.endsEarly(exit(101, 100, 1, 520)) // 20 since the first look
 	m.endsEarly(exit(110, 100, 1, 3))   // began and ended meanwhile
 	m.endsEarly(exit(102, 100, 1, 55))  // 5, and its number is given again, below
@@ -54,6 +53,26 @@ func TestMerge(t *testing.T) {
 	if gone < 0 || r.Procs[gone].Count.All() != 11 || r.Procs[gone].Instance != "db" || r.Seen != want+11 ||
 		m.homeless != 1 {
 		t.Errorf("the children: %+v, %d, %d", r.Procs, r.Seen, m.homeless)
+	}
+}
+
+// What ends in an hour on a host that starts programs and threads all the time is not kept one by one.
+func TestManyThatEnd(t *testing.T) {
+	m := newMerger()
+	m.first = lookOf(map[int]map[int]ctxswitch.Count{100: {100: {}}})
+	const many = 10_000
+	for i := range many {
+		one := ctxswitch.Count{Voluntary: 1}
+		m.endsEarly(ctxswitch.Exit{TID: 1000 + i, PID: 100, Parent: 1, Name: "thread", Count: one})
+		m.endsEarly(ctxswitch.Exit{TID: 20_000 + i, PID: 20_000 + i, Parent: 100, Name: "child", Count: one})
+	}
+	if len(m.early) != 2 || len(m.over) > 0 || m.homeless > 0 {
+		t.Errorf("%d are kept, and %d numbers of threads", len(m.early), len(m.over))
+	}
+	m.second = lookOf(map[int]map[int]ctxswitch.Count{100: {100: {}}})
+	r := &Report{ThreadSpan: time.Second}
+	if m.fill(r, &host.Facts{}); r.Seen != 2*many || len(r.Procs) != 2 || r.Procs[0].Count.All() != many {
+		t.Errorf("%d switches: %+v", r.Seen, r.Procs)
 	}
 }
 

@@ -23,13 +23,8 @@ type Amount struct {
 // Amounts gives the limits of a group as numbers, where they are some.
 func (v *Snapshot) Amounts(name string) []Amount {
 	var all []Amount
-	for _, g := range v.Groups {
-		if g.Path != name {
-			continue
-		}
-		for _, s := range g.Settings {
-			all = append(all, v.amountOf(name, s))
-		}
+	for _, s := range v.settings(name) {
+		all = append(all, v.amountOf(name, s))
 	}
 	return all
 }

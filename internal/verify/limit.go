@@ -110,15 +110,20 @@ func (v *Snapshot) members(group string) (l Limit, any bool) {
 // Limits compares each limit of a group with what the kernel holds.
 func (v *Snapshot) Limits(name string) []Limit {
 	var limits []Limit
-	for _, g := range v.Groups {
-		if g.Path != name {
-			continue
-		}
-		for _, s := range g.Settings {
-			limits = append(limits, v.Limit(name, s))
-		}
+	for _, s := range v.settings(name) {
+		limits = append(limits, v.Limit(name, s))
 	}
 	return limits
+}
+
+// settings are those of a group.
+func (v *Snapshot) settings(name string) (all policy.Settings) {
+	for _, g := range v.Groups {
+		if g.Path == name {
+			all = append(all, g.Settings...)
+		}
+	}
+	return all
 }
 
 // Limit compares one limit of a group with what the kernel holds.
@@ -185,17 +190,17 @@ func asked(s policy.Setting) string {
 // annotate adds what the plan notes about a limit, on a device where it has one.
 func (v *Snapshot) annotate(l *Limit, group, dev string) {
 	for _, n := range v.Plan.Notes {
-		if n.Void && n.Dev != "" && n.Dev != dev {
+		if !n.About(group, l.Key) || n.Void && n.Dev != "" && n.Dev != dev {
 			continue
 		}
-		if n.Void && n.About(group, l.Key) {
+		if n.Void {
 			l.OK, l.Void, l.Reason, l.AskedAs, l.InForce = false, true, n.Text, "", ""
 			return
 		}
-		if n.About(group, l.Key) && n.Fragile && l.Reason == "" {
+		if n.Fragile && l.Reason == "" {
 			l.Reason = n.Text // it holds now
 		}
-		if n.About(group, l.Key) && (l.File == "" || n.NotEnforced || n.Partly) {
+		if l.File == "" || n.NotEnforced || n.Partly {
 			l.Reason = n.Text
 			if n.NotEnforced || l.File == "" {
 				l.OK, l.InForce = false, ""

@@ -154,12 +154,8 @@ func hugeLimit(h *host.Host, f *host.Facts, p *procfs.Process) fact.Value {
 	if _, held := f.HierarchyOf("hugetlb"); !held {
 		return fact.Known(int64(fact.Unlimited), "no hierarchy of control groups holds hugetlb")
 	}
-	info, err := h.MemInfo()
-	if err != nil {
-		return files.Because(err)
-	}
-	size := fmt.Sprintf("%dMB", info["Hugepagesize"]>>20)
-	if gigas := info["Hugepagesize"] >> 30; gigas > 0 {
+	size := fmt.Sprintf("%dMB", f.HugePage>>20)
+	if gigas := f.HugePage >> 30; gigas > 0 {
 		size = fmt.Sprintf("%dGB", gigas)
 	}
 	g := groupsOf(f, p, "hugetlb")

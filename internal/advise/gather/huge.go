@@ -14,12 +14,7 @@ import (
 
 // huge fills in what an instance takes of the pool of huge pages.
 func (s *server) huge(h *host.Host, machine *host.Facts, inst engine.Instance, found settings.Settings) {
-	info, err := h.MemInfo()
-	if err != nil {
-		s.values["instance.huge_wanted"] = files.Because(err)
-		return
-	}
-	s.need = hugepages.Of(h, machine, inst, found, info["Hugepagesize"])
+	s.need = hugepages.Of(h, machine, inst, found)
 	s.values["instance.huge_wanted"] = fact.Known(s.need.Pages, inputsOf(s.need))
 	if s.need.Unknown != "" {
 		s.values["instance.huge_wanted"] = fact.Unknown("%s", s.need.Unknown)

@@ -3,7 +3,6 @@ package gather
 import (
 	"cmp"
 	"context"
-	"errors"
 	"path"
 	"slices"
 	"strconv"
@@ -38,14 +37,13 @@ const serverTime = 4 * time.Second
 
 // servers finds the instances and reads what is known of each, side by side and each in its own time.
 func servers(ctx context.Context, h *host.Host, o Options) ([]server, error) {
-	procs, err := h.Proc.Processes(procfs.Options{})
-	if err != nil && !errors.Is(err, procfs.ErrHidden) {
+	instances, err := recognise.OfHost(h)
+	if err != nil {
 		return nil, err
 	}
 	machine, machineErr := h.Facts()
 	var reading []area[server]
 	var brief []server
-	instances := slices.DeleteFunc(recognise.Instances(procs, recognise.SourceOf(h)), engine.Instance.Sentinel)
 	users := map[string]int{}
 	for _, inst := range instances {
 		users[inst.Engine+inst.User]++

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"bulkhead/internal/advise"
+	"bulkhead/internal/advise/fact"
 	"bulkhead/internal/advise/gather"
 	"bulkhead/internal/advise/rule"
 	"bulkhead/internal/cli/render"
@@ -66,12 +67,7 @@ func Command(out io.Writer, look func() (*transaction.Controller, error), print 
 			if err != nil {
 				return err
 			}
-			known, err := guarded(c)
-			if err != nil {
-				render.Printf(cmd.ErrOrStderr(), "the applied policy cannot be read, and asks no server: %v\n", err)
-			}
-			facts := gather.Facts(cmd.Context(), c.Host, gather.Options{Logins: logins, Known: known,
-				Units: unitsOf(c)})
+			facts := factsOf(cmd, c, logins)
 			names := []string{}
 			for _, i := range facts.Instances {
 				names = append(names, i.Name)
@@ -90,6 +86,15 @@ func Command(out io.Writer, look func() (*transaction.Controller, error), print 
 	c.Flags().StringArrayVar(&dsn, "dsn", nil, usage.LoginsHelp)
 	c.AddCommand(listCmd(out, print), showCmd(out, print))
 	return c
+}
+
+// factsOf reads what advice is given from, and what tune sets.
+func factsOf(cmd *cobra.Command, c *transaction.Controller, logins map[string]*dblogin.Login) *fact.Set {
+	known, err := guarded(c)
+	if err != nil {
+		render.Printf(cmd.ErrOrStderr(), "the applied policy cannot be read, and asks no server: %v\n", err)
+	}
+	return gather.Facts(cmd.Context(), c.Host, gather.Options{Logins: logins, Known: known, Units: unitsOf(c)})
 }
 
 // unitsOf asks systemd, which is connected to when the first question comes.

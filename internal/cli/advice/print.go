@@ -30,9 +30,7 @@ func printReport(out io.Writer, r *advise.Report, quiet bool) {
 	if len(r.Undecided) > 0 {
 		render.Println(out, "NOT DECIDED, because a fact is missing")
 		for _, u := range r.Undecided {
-			for _, m := range u.Missing {
-				render.Printf(out, "  %s  %s%s: %s\n", u.Rule, onWhat(u.On), m.Fact, m.Reason)
-			}
+			printUndecided(out, "  ", u)
 		}
 		render.Println(out)
 	}
@@ -54,6 +52,13 @@ func printReport(out io.Writer, r *advise.Report, quiet bool) {
 		render.Count(len(r.Findings), "finding", "findings"), len(r.Passed), len(r.Undecided), r.Apart)
 	if len(r.Findings) > 0 {
 		render.Println(out, "`bulkhead advise show RULE` says why, and when the advice is wrong")
+	}
+}
+
+// printUndecided says which facts a rule lacks.
+func printUndecided(out io.Writer, before string, u advise.Undecided) {
+	for _, m := range u.Missing {
+		render.Printf(out, "%s%s  %s%s: %s\n", before, u.Rule, onWhat(u.On), m.Fact, m.Reason)
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"bulkhead/internal/advise"
-	"bulkhead/internal/advise/gather"
 	"bulkhead/internal/advise/rule"
 	"bulkhead/internal/api"
 	"bulkhead/internal/cli/render"
@@ -102,14 +101,15 @@ func (s Session) tunings(cmd *cobra.Command, names []string, o *options) ([]tuni
 		return nil, err
 	}
 	defer c.Close()
-	known, err := guarded(c)
-	if err != nil {
-		render.Printf(cmd.ErrOrStderr(), "the applied policy cannot be read, and asks no server: %v\n", err)
-	}
-	rep := advise.Run(rules, gather.Facts(cmd.Context(), c.Host, gather.Options{Logins: logins, Known: known}),
+	rep := advise.Run(rules, factsOf(cmd, c, logins),
 		advise.Options{Severity: severity, Today: time.Now().Format(time.DateOnly)})
 	for _, n := range rep.Notes { // what was not looked at is not set
 		render.Printf(cmd.ErrOrStderr(), "note: %s\n", n)
+	}
+	for _, u := range rep.Undecided {
+		if isNamed(names, u.Rule) {
+			printUndecided(cmd.ErrOrStderr(), "not decided: ", u)
+		}
 	}
 	all := []tuning{}
 	info, _ := c.Host.MemInfo() // of none there is no pool either
@@ -117,11 +117,16 @@ func (s Session) tunings(cmd *cobra.Command, names []string, o *options) ([]tuni
 		return tunable.Host{Root: c.Host.Root}.Has(cmd.Context(), name)
 	}}
 	for _, f := range rep.Findings {
-		if len(names) == 0 || slices.Contains(names, f.Rule) {
+		if len(names) == 0 || isNamed(names, f.Rule) {
 			all = append(all, tuningOf(f, on))
 		}
 	}
 	return all, nil
+}
+
+// isNamed says whether somebody named a rule, in letters of either case.
+func isNamed(names []string, id string) bool {
+	return slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, id) })
 }
 
 // settable says what of a finding can be set on a host.
@@ -332,7 +337,7 @@ func (s Session) follow(cmd *cobra.Command, q api.Request, all []tuning, names [
 	}
 	var nothing []string
 	for _, name := range names {
-		if !slices.ContainsFunc(all, func(t tuning) bool { return t.Rule == name }) {
+		if !slices.ContainsFunc(all, func(t tuning) bool { return strings.EqualFold(t.Rule, name) }) {
 			nothing = append(nothing, name+": nothing to set, advise finds nothing by it")
 		}
 	}

@@ -4,7 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,7 +16,10 @@ import (
 
 	"bulkhead/internal/advise"
 	"bulkhead/internal/api"
+	"bulkhead/internal/linux/linuxtest"
 	"bulkhead/internal/state"
+	"bulkhead/internal/systemd/systemdfake"
+	"bulkhead/internal/transaction"
 )
 
 // anything is a host that has all that settings are kept in.
@@ -213,5 +220,75 @@ func TestFollow(t *testing.T) {
 	}
 	if err := (Session{}).follow(&cobra.Command{}, api.Request{}, []tuning{left}, []string{"FS-01"}, nil); err == nil {
 		t.Error("what is left to a person was asked for by name, and not refused")
+	}
+}
+
+// asking is tune on a host that was captured, with a systemd that answers, and what it says to stderr.
+func asking(t *testing.T) (tune func(args ...string) (all []tuning, said string), pid1 *systemdfake.Manager) {
+	t.Helper()
+	more, err := os.ReadFile("../../advise/gather/testdata/tuned.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := linuxtest.Unpack(t, linuxtest.Text(t, "storage/dbhost")+string(more))
+	if err := errors.Join(os.MkdirAll(filepath.Join(root, "run/systemd/system"), 0o755),
+		os.WriteFile(filepath.Join(root, "proc/sys/vm/swappiness"), []byte("60\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	pid1 = systemdfake.New(t, systemdfake.Options{})
+	return func(args ...string) (all []tuning, said string) {
+		var out bytes.Buffer
+		s := Session{Out: &out, Look: func() (*transaction.Controller, error) {
+			c, err := transaction.Open(transaction.Options{NoState: true, Root: root})
+			if err == nil {
+				c.Bus = pid1.Options()
+			}
+			return c, err
+		}, Print: func(v any, text func()) error {
+			all, _ = v.([]tuning)
+			text()
+			return nil
+		}, Flags: func(*cobra.Command) func(string) api.Request {
+			return func(verb string) api.Request { return api.Request{Verb: verb} }
+		}, Change: func(_ *cobra.Command, q api.Request) error {
+			for _, set := range q.Tune {
+				all = append(all, tuning{Rule: set.Rule})
+			}
+			return nil
+		}}
+		c := TuneCommand(s)
+		c.SetArgs(args)
+		c.SetErr(&out)
+		c.SetOut(&out)
+		if err := c.ExecuteContext(t.Context()); err != nil {
+			t.Fatalf("%q: %v", args, err)
+		}
+		return all, out.String()
+	}, pid1
+}
+
+// tune looks at all that advise looks at: units of systemd, too. Names of rules are read in letters of either case, and
+// of one that cannot be decided that is said.
+func TestTunePlanLooksAsAdvise(t *testing.T) {
+	tune, pid1 := asking(t)
+	all, _ := tune("plan")
+	if !slices.ContainsFunc(pid1.Calls(), func(c systemdfake.Call) bool {
+		return strings.HasSuffix(c.Path, "/postgresql_2eservice")
+	}) {
+		t.Errorf("systemd was not asked for the service of the databases: %+v", pid1.Calls())
+	}
+	at := slices.IndexFunc(all, func(one tuning) bool { return one.ByHand == "" })
+	if at < 0 {
+		t.Fatalf("nothing to set: %+v", all)
+	}
+	lower := strings.ToLower(all[at].Rule)
+	if named, said := tune("plan", lower); len(named) == 0 || named[0].Rule != all[at].Rule {
+		t.Errorf("%s: %+v\n%s", lower, named, said)
+	}
+	if set, said := tune("apply", lower); len(set) == 0 || strings.Contains(said, "nothing") {
+		t.Errorf("%s: %+v\n%s", lower, set, said)
+	}
+	if _, said := tune("plan", "OPS-05"); !strings.Contains(said, "not decided: OPS-05  ") {
+		t.Errorf("of what cannot be decided it says\n%s", said)
 	}
 }

@@ -319,13 +319,13 @@ func sample(i int) *observe.Sample {
 // It follows the agent, stands still when frozen, and goes on. What an agent or a record calls a group is shown as
 // text.
 func TestLive(t *testing.T) {
-	next, failing := 0, false
+	next, failing, back := 0, false, false
 	live := func(_ context.Context, after time.Time) (*observe.Sample, error) {
 		if failing {
 			return nil, errors.New("the agent went away")
 		}
 		next++
-		if s := sample(next); !s.At.After(after) {
+		if s := sample(next); !s.At.After(after) && !back {
 			t.Errorf("asked for one after %v, there is %v", after, s.At)
 		}
 		return sample(next), nil
@@ -377,6 +377,11 @@ func TestLive(t *testing.T) {
 	step()
 	if m.at != 5 || strings.Contains(screen(m), "away") {
 		t.Errorf("with the agent again it shows state %d\n%s", m.at, screen(m))
+	}
+	next, back = 0, true // the clock is set back
+	step()
+	if at := m.reel.State(m.at).At; !at.Equal(sample(1).At) || strings.Contains(screen(m), "OLD FIGURES") {
+		t.Errorf("after the clock was set back it shows state %d of %s\n%s", m.at, at, screen(m))
 	}
 }
 

@@ -235,7 +235,7 @@ func (m *Model) add(s *observe.Sample) tea.Cmd {
 		if m.live {
 			m.at = m.reel.Len() - 1
 		}
-		if !m.reel.Newest().After(before) {
+		if m.reel.Newest().Equal(before) {
 			m.lost = true
 			m.said = "the agent has taken no sample since " + before.Local().Format(time.TimeOnly)
 			return again()

@@ -18,6 +18,7 @@ import (
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/engine"
+	"bulkhead/internal/engine/recognise"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/memory"
@@ -59,7 +60,7 @@ Nothing is changed; bulkhead tune sets the pool.`,
 			if err != nil {
 				return err
 			}
-			all, err := memory.Instances(c.Host)
+			all, err := recognise.OfHost(c.Host)
 			if err != nil {
 				return err
 			}
@@ -135,7 +136,7 @@ func summaries(h *host.Host, facts *host.Facts, m host.Memory, all []engine.Inst
 		if trouble != nil {
 			o.Warnings = append(o.Warnings, trouble.Error())
 		}
-		n := hugepages.Of(h, facts, inst, set, m.HugePage)
+		n := hugepages.Of(h, facts, inst, set)
 		needs = append(needs, n)
 		o.Huge.Instances = append(o.Huge.Instances, wantOf(inst, n))
 	}
@@ -152,8 +153,8 @@ func detailOf(ctx context.Context, h *host.Host, facts *host.Facts, m host.Memor
 	}
 	set, trouble := ask(inst)
 	said := memory.SaidBy(inst, set)
-	d := &detail{Machine: m, Instance: i, Said: render.OrEmpty(said), Imbalance: i.Imbalance(len(m.Nodes)),
-		Warnings: i.Warnings(m), Huge: wantOf(inst, hugepages.Of(h, facts, inst, set, m.HugePage))}
+	d := &detail{Machine: m, Instance: i, Said: render.OrEmpty(said), Imbalance: i.Imbalance(len(m.WithMemory())),
+		Warnings: i.Warnings(m), Huge: wantOf(inst, hugepages.Of(h, facts, inst, set))}
 	if trouble != nil {
 		d.Warnings = append(d.Warnings, trouble.Error())
 	}

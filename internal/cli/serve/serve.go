@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -226,8 +227,12 @@ func listen(address string) (net.Listener, error) {
 		return l, nil
 	}
 	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == os.ModeSocket {
-		if conn, err := net.Dial("unix", path); err == nil {
+		conn, err := net.Dial("unix", path)
+		if err == nil {
 			_ = conn.Close()
+		}
+		// One that does not take the connection may be busy, or somebody else's.
+		if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, fs.ErrNotExist) {
 			return nil, &api.Error{Code: api.CodeFailed, Err: fmt.Errorf("somebody listens on %q already", path),
 				Hint: "stop that one, or give another --listen unix:PATH"}
 		}

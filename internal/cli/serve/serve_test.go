@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -228,6 +230,13 @@ func TestUnixSocket(t *testing.T) {
 		t.Fatalf("beside the socket of a dead one: %v", err)
 	}
 	_ = l.Close()
+	busy(t, path)
+	if _, err := listen("unix:" + path); err == nil || !strings.Contains(err.Error(), "already") {
+		t.Errorf("on the socket of one that is too busy to answer: %v", err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Errorf("its socket was taken away: %v", err)
+	}
 	if err := os.WriteFile(path, []byte("kept"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -237,6 +246,27 @@ func TestUnixSocket(t *testing.T) {
 	if text, err := os.ReadFile(path); err != nil || string(text) != "kept" {
 		t.Errorf("the file holds %q, %v", text, err)
 	}
+}
+
+// busy listens on a socket until the test ends, and answers nobody: as many wait as may.
+func busy(t *testing.T, path string) {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Close(fd) })
+	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrUnix{Name: path}), syscall.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		waits, err := net.Dial("unix", path)
+		if err != nil {
+			return
+		}
+		t.Cleanup(func() { _ = waits.Close() })
+	}
+	t.Fatal("there is no end of those who may wait")
 }
 
 // Users are those of the web file.

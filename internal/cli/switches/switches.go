@@ -19,6 +19,8 @@ import (
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/dblogin"
 	"bulkhead/internal/dbstat"
+	"bulkhead/internal/engine/recognise"
+	"bulkhead/internal/host"
 	"bulkhead/internal/switches"
 	"bulkhead/internal/transaction"
 )
@@ -73,6 +75,9 @@ asked for. Later calls compare with it, and say when kernel, CPU or mitigations 
 			if measure {
 				return measureMaximum(ctx, c, out, print)
 			}
+			if err := running(cmd, c.Host, args, logins); err != nil {
+				return err
+			}
 			v := &view{}
 			if v.Report, v.Maximum, err = count(ctx, c, span, logins); err != nil {
 				return err
@@ -82,16 +87,8 @@ asked for. Later calls compare with it, and say when kernel, CPU or mitigations 
 			for _, q := range v.Report.Queries {
 				v.Verdicts[q.Instance] = q.Verdict(logins[q.Instance].Engine)
 			}
-			for name := range logins {
-				if !slices.Contains(v.Report.Instances(), name) {
-					return usage.Errorf(cmd, "--dsn is for %s, but no such instance runs here: %s", name, v.names())
-				}
-			}
 			if len(args) == 0 {
 				return print(v, func() { printAll(out, v) })
-			}
-			if !slices.Contains(v.Report.Instances(), args[0]) {
-				return usage.Errorf(cmd, "no instance %q runs here: %s", args[0], v.names())
 			}
 			v.only(args[0])
 			return print(v, func() { printInstance(out, v, args[0]) })
@@ -101,6 +98,28 @@ asked for. Later calls compare with it, and say when kernel, CPU or mitigations 
 	c.Flags().DurationVar(&span, "for", 10*time.Second, "count for this long")
 	c.Flags().BoolVar(&measure, "measure-maximum", false, "measure how often the CPUs can switch, in about 10 s")
 	return c
+}
+
+// running says which of the instances that are named does not run: nobody is to wait an hour to be told.
+func running(cmd *cobra.Command, h *host.Host, args []string, logins map[string]*dblogin.Login) error {
+	all, err := recognise.OfHost(h)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, i := range all {
+		names = append(names, i.Name())
+	}
+	for name := range logins {
+		if !slices.Contains(names, name) {
+			return usage.Errorf(cmd, "--dsn is for %s, but no such instance runs here: %s", name,
+				render.ListOr(names, "none does"))
+		}
+	}
+	if len(args) > 0 && !slices.Contains(names, args[0]) {
+		return usage.Errorf(cmd, "no instance %q runs here: %s", args[0], render.ListOr(names, "none does"))
+	}
+	return nil
 }
 
 // count measures, and reads the maximum that was kept.
@@ -153,5 +172,3 @@ func measureMaximum(ctx context.Context, c *transaction.Controller, out io.Write
 	}
 	return print(max, func() { printMaximum(out, max) })
 }
-
-func (v *view) names() string { return render.ListOr(v.Report.Instances(), "none does") }

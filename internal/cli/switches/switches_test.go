@@ -1,6 +1,7 @@
 package switches
 
 import (
+	"context"
 	"io"
 	"os"
 	"path/filepath"
@@ -34,6 +35,25 @@ func TestNoSweepByItself(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "switches-maximum.json")); !os.IsNotExist(err) {
 		t.Errorf("a maximum was kept: %v", err)
+	}
+}
+
+// An instance that does not run is said before anything is counted.
+func TestNoSuchInstance(t *testing.T) {
+	look := func() (*transaction.Controller, error) {
+		return transaction.Open(transaction.Options{NoState: true})
+	}
+	for _, args := range [][]string{{"no-such", "--for", "1h"},
+		{"--for", "1h", "--dsn", "no-such=mysql://app@localhost/"}} {
+		c := Command(io.Discard, look, func(any, func()) error { return nil })
+		c.SetArgs(args)
+		c.SilenceUsage, c.SilenceErrors = true, true
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // it would end with an error of its own
+		err := c.ExecuteContext(ctx)
+		cancel()
+		if err == nil || !strings.Contains(err.Error(), "no-such") {
+			t.Errorf("%q: %v", args, err)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ package recognise
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -150,6 +151,16 @@ func (s *scene) withoutWatchers(r *recogniser, mains []*procfs.Process) []*procf
 // A source that fails gives less evidence; a server that shows too little of it is not reported.
 func Instances(procs []procfs.Process, src Source) []engine.Instance {
 	return new(Tracker).Recognise(procs, src)
+}
+
+// OfHost finds the database servers that run on a host now, as Instances does; Redis Sentinels, which keep no data, are
+// left out.
+func OfHost(h *host.Host) ([]engine.Instance, error) {
+	procs, err := h.Proc.Processes(procfs.Options{})
+	if err != nil && !errors.Is(err, procfs.ErrHidden) {
+		return nil, err
+	}
+	return slices.DeleteFunc(Instances(procs, SourceOf(h)), engine.Instance.Sentinel), nil
 }
 
 // Tracker recognises instances look after look. What the source said about a server that listens is kept

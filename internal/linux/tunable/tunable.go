@@ -163,12 +163,35 @@ func Counts(t change.Target) string {
 	if t.Kind == bootline.KindArgument {
 		return "it counts when the host boots next; bulkhead does not boot it"
 	}
-	if file, err := sysctlPath(t.Addr); t.Kind == KindAttribute && hugepool.Is(t.Addr) ||
-		t.Kind == KindSysctl && err == nil && hugepool.Is(file) {
+	if IsPool(t) {
 		return "a database takes huge pages when it starts, and keeps those that it has until it ends. Where the " +
 			"kernel gives too few it is asked to put memory together (vm.compact_memory), which may take seconds"
 	}
 	return service.Counts(t)
+}
+
+// IsPool says whether a target is a pool of huge pages, of which a database takes some when it starts.
+func IsPool(t change.Target) bool {
+	_, is := poolOf(t)
+	return is
+}
+
+func poolOf(t change.Target) (file string, is bool) {
+	switch t.Kind {
+	case KindAttribute:
+		file = t.Addr
+	case KindSysctl:
+		file, _ = sysctlPath(t.Addr) // of no name it is none
+	}
+	return file, hugepool.Is(file)
+}
+
+// PoolsOverlap says whether two targets are pools of huge pages of which one has pages of the other: that of all nodes
+// and that of a node. Only one of them can hold what it is to. Page is the default size of huge pages, in bytes.
+func PoolsOverlap(a, b change.Target, page int64) bool {
+	x, isX := poolOf(a)
+	y, isY := poolOf(b)
+	return isX && isY && hugepool.Overlap(x, y, page)
 }
 
 // Waits says whether a setting counts only after the next boot.

@@ -32,7 +32,7 @@ func Write(w io.Writer, format string, segments io.Reader, from, to time.Time) e
 	var err error
 	switch format {
 	case "openmetrics":
-		err = openMetrics(out, segments, from, to)
+		err = openMetrics(out, segments, from, to, Most)
 	case "json":
 		err = lines(out, segments, from, to)
 	case "csv":
@@ -61,12 +61,12 @@ func labels(metric string, values []string) (names []string) {
 	return names[:len(values)]
 }
 
-// openMetrics writes the text format of OpenMetrics 1.0, with times, metric by metric.
-func openMetrics(w *bufio.Writer, segments io.Reader, from, to time.Time) error {
+// openMetrics writes the text format of OpenMetrics 1.0, with times, metric by metric, of so many figures at most.
+func openMetrics(w *bufio.Writer, segments io.Reader, from, to time.Time, most int) error {
 	columns := map[record.Key][]func(func(time.Time, float64)){} // in the segments that have it
 	n := 0
 	damaged := record.Segments(segments, from, to, func(s *record.Segment) error {
-		if n += s.Values; n > Most {
+		if n += s.Values; n > most {
 			return ErrTooMany
 		}
 		s.Columns(func(key record.Key, each func(func(time.Time, float64))) {

@@ -1,6 +1,7 @@
 package dump
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
@@ -127,6 +128,27 @@ func TestClockSetBack(t *testing.T) {
 		err := Write(&text, format, bytes.NewReader(b.Bytes()), start, start.Add(time.Minute))
 		if n := strings.Count(text.String(), "\n"); err != nil || n != want {
 			t.Errorf("%s has %d lines, want %d: %v\n%s", format, n, want, err, &text)
+		}
+	}
+}
+
+// OpenMetrics is written of so many figures, and of one more nothing is.
+func TestBoundOfOpenMetrics(t *testing.T) {
+	begin, end := start, start.Add(time.Hour)
+	n := 0
+	if err := record.Segments(recorded(t), begin, end, func(s *record.Segment) error {
+		n += s.Values
+		return nil
+	}); err != nil || n < 10 {
+		t.Fatal(n, err)
+	}
+	for most, want := range map[int]error{n: nil, n - 1: ErrTooMany} {
+		var b bytes.Buffer
+		w := bufio.NewWriter(&b)
+		err := openMetrics(w, recorded(t), begin, end, most)
+		_ = w.Flush()
+		if !errors.Is(err, want) || (b.Len() == 0) != (want != nil) {
+			t.Errorf("of %d figures, where %d may be: %v, %d bytes", n, most, err, b.Len())
 		}
 	}
 }

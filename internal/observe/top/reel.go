@@ -24,21 +24,32 @@ func (r *Reel) Append(t record.Tick) (dropped int) {
 			return 0
 		}
 	}
-	r.states = append(r.states, last.Next(t))
-	if dropped = len(r.states) - longest; dropped <= 0 {
-		return 0
-	}
+	return r.add(last.Next(t))
+}
+
+// add adds a state, and says how many were dropped for it.
+func (r *Reel) add(s *State) (dropped int) {
+	r.states = append(r.states, s)
+	dropped = max(len(r.states)-longest, 0)
 	r.states = slices.Delete(r.states, 0, dropped)
 	return dropped
 }
 
-// AppendSample adds what is new in a sample of a running agent.
+// AppendSample adds what is new in a sample of a running agent, and says how many states were dropped at the begin for
+// it. One that is older than the last state is of a clock that was set back, and the reel begins anew with it.
 func (r *Reel) AppendSample(s *observe.Sample) (dropped int) {
 	var last *State
 	if n := len(r.states); n > 0 {
 		last = r.states[n-1]
 	}
-	return r.Append(last.news(s))
+	next := last.NextSample(s)
+	if next == last {
+		return 0
+	}
+	if last != nil && next.At.Before(last.At) {
+		dropped, r.states = len(r.states), nil
+	}
+	return dropped + r.add(next)
 }
 
 // news is what is new in a sample of a running agent; s may be nil.
@@ -50,14 +61,17 @@ func (s *State) news(sample *observe.Sample) record.Tick {
 	return t
 }
 
-// NextSample is what is known after a sample of a running agent, and s itself after one that is not newer; s may be
-// nil.
+// NextSample is what is known after a sample of a running agent, and s itself after the same one again; s may be nil.
+// Of what was known before a clock was set back nothing is.
 func (s *State) NextSample(sample *observe.Sample) *State {
 	t := s.news(sample)
-	if s != nil && !t.At.After(s.At) {
+	switch {
+	case s == nil || t.At.After(s.At):
+		return s.Next(t)
+	case t.At.Equal(s.At):
 		return s
 	}
-	return s.Next(t)
+	return (*State)(nil).NextSample(sample)
 }
 
 // Len is how many states there are.

@@ -151,8 +151,10 @@ function show(view) {
 
 // add appends a sample to the charts, and drops what is too old.
 function add(view) {
-  const at = Date.parse(view.at), n = data.times.length;
-  if (n && at <= data.times[n - 1]) return;
+  const at = Date.parse(view.at), columns = () => [data.host, ...Object.values(data.groups)].flatMap(Object.values);
+  if (at === data.times.at(-1)) return;
+  const n = data.times.filter(t => t < at).length; // more there are when the clock was set back
+  [data.times, ...columns()].forEach(column => column.splice(n));
   data.times.push(at);
   const append = (of, figures) => {
     for (const name of new Set([...Object.keys(figures), ...Object.keys(of)])) {
@@ -166,10 +168,7 @@ function add(view) {
   }
   const first = data.times.findIndex(t => t >= at - 1000 * state.last);
   if (first > 0) {
-    for (const of of [data.host, ...Object.values(data.groups)]) {
-      Object.values(of).forEach(column => column.splice(0, first));
-    }
-    data.times.splice(0, first);
+    [data.times, ...columns()].forEach(column => column.splice(0, first));
   }
   draw();
 }

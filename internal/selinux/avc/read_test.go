@@ -171,6 +171,21 @@ func TestPathOfTheEvent(t *testing.T) {
 	}
 }
 
+// So many events are open at a time: what comes of one after as many others is not found, and takes no memory.
+func TestOpenEventsAreBounded(t *testing.T) {
+	denied := head + `avc:  denied  { write } for  pid=7 comm="mysqld" name="a" dev="dm-0" ino=42` + body
+	path := `type=PATH msg=audit(1527792830.989:136): item=1 name="/data/a" inode=42 nametype=NORMAL`
+	for others, want := range map[int]string{400: "/data/a", 600: ""} {
+		text := denied + "\n"
+		for i := range others {
+			text += fmt.Sprintf("type=CWD msg=audit(1527792831.000:%d): cwd=\"/\"\n", 1000+i)
+		}
+		if d := one(t, text+path); d.Path != want {
+			t.Errorf("behind %d other events its path is %q", others, d.Path)
+		}
+	}
+}
+
 // Times go by the records, also where the clock went back, and in logs that were rotated.
 func TestRotatedAndClock(t *testing.T) {
 	log := &avc.Log{}

@@ -50,9 +50,9 @@ func (i Input) String() string {
 }
 
 // Of gives what an instance takes of a pool of pages of the default size of a host, or of the size that it asks for.
-func Of(h *host.Host, facts *host.Facts, inst engine.Instance, s settings.Settings, page int64) Need {
-	n := Need{Instance: inst.Name(), Page: page, Inputs: []Input{}}
-	if page == 0 {
+func Of(h *host.Host, facts *host.Facts, inst engine.Instance, s settings.Settings) Need {
+	n := Need{Instance: inst.Name(), Page: facts.HugePage, Inputs: []Input{}}
+	if n.Page == 0 {
 		return n
 	}
 	n.Nodes = nodesOf(h, facts, inst.Main.PID)

@@ -64,7 +64,7 @@ HugetlbPages:	    8192 kB
 60000000-60800000 rw-s 00000000 00:0e 3                                  /dev/shm/ora_X_1
 -- proc/1600/status --
 `))
-	facts := &host.Facts{Nodes: []host.Node{{ID: 0, MemTotal: 1}, {ID: 1, MemTotal: 1}, {ID: 2}}}
+	facts := &host.Facts{HugePage: 2 * mib, Nodes: []host.Node{{ID: 0, MemTotal: 1}, {ID: 1, MemTotal: 1}, {ID: 2}}}
 	for _, c := range []struct {
 		pid          int
 		engine       string
@@ -79,13 +79,13 @@ HugetlbPages:	    8192 kB
 		{1600, engine.Redis, 0, 0, false, 0},
 	} {
 		inst := engine.Instance{Engine: c.engine, Main: procfs.ID{PID: c.pid}}
-		n := Of(h, facts, inst, settings.Settings{}, 2*mib)
+		n := Of(h, facts, inst, settings.Settings{})
 		if n.Pages != c.pages || n.Holds != c.holds || n.Told != c.told || len(n.Nodes) != c.nodes || n.Unknown != "" {
 			t.Errorf("%d: %+v", c.pid, n)
 		}
 	}
 	inst := engine.Instance{Engine: engine.PostgreSQL, Main: procfs.ID{PID: 1}}
-	if n := Of(h, facts, inst, settings.Settings{}, 2*mib); n.Unknown == "" {
+	if n := Of(h, facts, inst, settings.Settings{}); n.Unknown == "" {
 		t.Errorf("without maps: %+v", n)
 	}
 }

@@ -3,6 +3,7 @@ package settings
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 
 	"bulkhead/internal/advise/fact"
@@ -34,6 +35,15 @@ var largeTable = []setting{
 // fewHave are those of them that not every version has.
 var fewHave = []string{"input.chunk", "input.pools", "input.most"}
 
+const (
+	// leastPool is what a server takes for its buffer pool where it is told less.
+	leastPool = 5 * mib
+	// mostLarge is more than any server can have: 1 PiB, and so many pieces.
+	mostLarge = 1 << 50
+	// mostPools is how many pieces a server divides its buffer pool into at most.
+	mostPools = 64
+)
+
 // Large gives what a MySQL takes of a pool of pages of a size with large_pages, after the source of each flavour. The
 // error says which setting is not known. Other engines take none that their settings tell.
 func (s Settings) Large(inst engine.Instance, page int64) (all []Large, err error) {
@@ -48,50 +58,64 @@ func (s Settings) Large(inst engine.Instance, page int64) (all []Large, err erro
 	if v := values["instance.buffer"]; v.Unknown != "" { // innodb_dedicated_server
 		return nil, errors.New("innodb_buffer_pool_size: " + v.Unknown)
 	}
-	asked := s.version != "" // a server does not tell what its version does not have
-	number := func(name string) (int64, string) {
-		v := values[name]
-		n, known := v.Is.(int64)
-		if !known && err == nil && !(asked && slices.Contains(fewHave, name)) {
-			err = errors.New(v.Unknown)
-		}
-		return n, v.From
-	}
+	read := inputs{values: values, asked: s.version != ""}
 	add := func(l Large) {
 		if l.Bytes >= page { // what is smaller is asked for in the usual pages
 			all = append(all, l)
 		}
 	}
-	pool, poolFrom := number("input.buffer")
-	key, keyFrom := number("input.key")
-	chunk, _ := number("input.chunk")
-	size, _ := number("input.page")
-	if err != nil {
-		return nil, err
+	pool, poolFrom := read.number("input.buffer")
+	key, keyFrom := read.number("input.key")
+	chunk, _ := read.number("input.chunk")
+	size, _ := read.number("input.page")
+	if read.err != nil {
+		return nil, read.err
 	}
+	pool = max(pool, leastPool)
 	version := cmp.Or(s.version, inst.Version)
 	if inst.Flavor != engine.MariaDB {
-		pools, _ := number("input.pools")
+		pools, _ := read.number("input.pools")
 		add(mysqlPool(pool, chunk, pools, size, version, poolFrom))
 		if version != "" && !fact.Since(version, "8.0") {
 			add(Large{"key_buffer_size", key, 1, keyFrom})
 		}
-		return all, err
+		return all, read.err
 	}
-	most, _ := number("input.most")
+	most, _ := read.number("input.most")
 	for _, l := range mariaPool(pool, chunk, most, page, version, poolFrom) {
 		add(l)
 	}
-	aria, ariaFrom := number("input.aria")
-	log, logFrom := number("input.log")
-	block, _ := number("input.keyblock")
-	if err != nil {
-		return nil, err
+	aria, ariaFrom := read.number("input.aria")
+	log, logFrom := read.number("input.log")
+	block, _ := read.number("input.keyblock")
+	if read.err != nil {
+		return nil, read.err
 	}
 	add(Large{"blocks of key_buffer_size", cacheBlocks(key, block, keyDescribed), 1, keyFrom})
 	add(Large{"pages of aria_pagecache_buffer_size", cacheBlocks(aria, 8<<10, ariaDescribed), 1, ariaFrom})
 	add(Large{"innodb_log_buffer_size", log, 2, logFrom}) // one is filled while the other is written
-	return all, err
+	return all, read.err
+}
+
+// inputs are settings that sums are made of.
+type inputs struct {
+	values fact.Values
+	asked  bool  // a server does not tell what its version does not have
+	err    error // of the first that is not known
+}
+
+// number gives one, with where it was read.
+func (i *inputs) number(name string) (n int64, from string) {
+	v := i.values[name]
+	n, known := v.Is.(int64)
+	switch {
+	case i.err != nil:
+	case !known && !(i.asked && slices.Contains(fewHave, name)):
+		i.err = errors.New(v.Unknown)
+	case n < 0 || n > mostLarge || n == 0 && name == "input.page":
+		i.err = fmt.Errorf("%s is %d, with which no server runs", v.From, n)
+	}
+	return n, v.From
 }
 
 // up is n rounded up to a multiple of step.
@@ -131,9 +155,10 @@ func mysqlPool(pool, chunk, pools, size int64, version, from string) Large {
 		if pool >= gib && (version == "" || !fact.Since(version, "8.4")) {
 			pools = 8
 		} else if pool > gib { // half of the chunks, at most a quarter of the CPUs; more pieces are no more memory
-			pools = min(max(pool/chunk/2, 1), 64)
+			pools = min(max(pool/chunk/2, 1), mostPools)
 		}
 	}
+	pools = min(pools, mostPools)
 	if chunk*pools > pool {
 		chunk = up(pool/pools, mib)
 	}

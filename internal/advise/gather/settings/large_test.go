@@ -35,6 +35,14 @@ func TestLarge(t *testing.T) {
 			"aria_pagecache_buffer_size": "1M"}, 64 + 3 + 53 + 16},
 		"dedicated, not told":    {"", "8.0.36", set{"innodb_dedicated_server": "ON"}, -1},
 		"a size nobody can read": {"", "8.0.36", set{"innodb_buffer_pool_size": "much"}, -1},
+		"MySQL, no pool":         {"", "8.0.36", set{"innodb_buffer_pool_size": "0"}, 3},
+		"MySQL, many pools":      {"", "8.0.36", set{"innodb_buffer_pool_instances": "9000000000000"}, 64 * 2},
+		"MySQL, no pages":        {"", "8.0.36", set{"innodb_page_size": "0"}, -1},
+		"MySQL, a huge chunk":    {"", "8.0.36", set{"innodb_buffer_pool_chunk_size": "1152921504606846976"}, -1},
+		"MySQL, pools below 0":   {"", "8.0.36", set{"innodb_buffer_pool_instances": "-1"}, -1},
+		"MariaDB, no pool":       {engine.MariaDB, "10.6.20", set{"innodb_buffer_pool_size": "0"}, 3 + 131},
+		"MariaDB, small, no pool": {engine.MariaDB, "10.11.6", set{"innodb_buffer_pool_size": "0"},
+			3 + 131},
 	} {
 		s := Settings{get: func(name, byDefault string) (options.Setting, error) {
 			if value, is := c.set[name]; is {

@@ -51,7 +51,7 @@ func (i Instance) Open(ctx context.Context, do func(context.Context, Subject) er
 			{Key: "p50", Name: "an answer, median latency", Unit: "ms", Latency: true},
 			{Key: "p99", Name: "an answer, p99 latency", Unit: "ms", Latency: true}},
 		Longest: time.Duration(i.Seconds)*time.Second + askTime,
-		Apart:   func(string) string { return "" },
+		Apart:   ofPool,
 		Measure: func(ctx context.Context, text string, done, of int) (proved.Sample, error) {
 			p.Arm(done, of)
 			p.Phase(text)

@@ -192,6 +192,14 @@ func ofService(name string) string {
 	return ""
 }
 
+// ofPool says why a pool of huge pages shows in no database that runs.
+func ofPool(name string) string {
+	if tunable.IsPool(tunable.Target(name)) {
+		return "a database takes huge pages when it starts, and is not started anew between two measurements"
+	}
+	return ""
+}
+
 // ofMount says why a setting of another mount does not show.
 func ofMount(name, mount string) string {
 	if rest, is := strings.CutPrefix(name, mounted.Prefix); is && path.Dir(rest) != mount {

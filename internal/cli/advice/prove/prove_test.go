@@ -208,14 +208,33 @@ func TestRefused(t *testing.T) {
 func TestApart(t *testing.T) {
 	h := tunable.Host{Root: sysroot.New(t.TempDir())}
 	for name, apart := range map[string]bool{"unit db.service/LimitNOFILE": true, "vm.swappiness": false,
-		"/sys/kernel/mm/ksm/run": false} {
-		if got := ofService(name) + ofMount(name, "/") + ofDisk(h, name, []string{"vda"}); (got != "") != apart {
+		"/sys/kernel/mm/ksm/run": false, "vm.nr_hugepages": true,
+		"/sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages": true} {
+		got := ofService(name) + ofPool(name) + ofMount(name, "/") + ofDisk(h, name, []string{"vda"})
+		if (got != "") != apart {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
 	if ofMount("mount /data/atime", "/data") != "" || ofMount("mount /discard", "/") != "" ||
 		ofMount("mount /discard", "/data") == "" {
 		t.Error("mounts are told apart by their place")
+	}
+}
+
+// A load that did nothing with the change did worse than one that did something, and not nothing that is known.
+func TestIdle(t *testing.T) {
+	did := func(sample proved.Sample) proved.Sample { return withIdle(sample, []string{"client"}) }
+	n := 0
+	turns := proved.Turns{Rounds: 2, Rows: rowsOf([]string{"client"}),
+		Measure: func(context.Context, string, int) (proved.Sample, error) {
+			if n++; n == 2 || n == 4 {
+				return did(proved.Sample{}), nil
+			}
+			return did(proved.Sample{"client.tps": 1000, "client.p50": 1, "client.p99": 2}), nil
+		},
+		Apply: func(context.Context, int) error { return nil }, Undo: func(context.Context, int) error { return nil }}
+	if r, err := turns.Run(t.Context()); err != nil || r.Verdict != proved.Worse || r.Figures[0].After != 0 {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
 

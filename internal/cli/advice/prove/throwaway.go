@@ -39,19 +39,31 @@ func (t ThrowAway) Open(ctx context.Context, do func(context.Context, Subject) e
 		return do(ctx, Subject{Text: "scenario " + t.Scenario.Name + ", " + s.Text, Rows: rowsOf(s.Loads),
 			Longest: longest(t.Options.Seconds),
 			Apart: func(name string) string {
-				return cmp.Or(ofService(name), ofMount(name, s.Mount), ofDisk(tunables, name, disks))
+				return cmp.Or(ofService(name), ofPool(name), ofMount(name, s.Mount), ofDisk(tunables, name, disks))
 			},
 			Measure: func(ctx context.Context, text string, done, of int) (proved.Sample, error) {
 				figures, err := s.Measure(ctx, text, done, of)
-				return figures, err
+				return withIdle(figures, s.Loads), err
 			}})
 	})
 }
 
+// withIdle adds that loads without a transaction did none: it counts as worse than few.
+func withIdle(figures proved.Sample, loads []string) proved.Sample {
+	for _, l := range loads {
+		if _, did := figures[tps(l)]; !did && figures != nil {
+			figures[tps(l)] = 0
+		}
+	}
+	return figures
+}
+
+func tps(load string) string { return load + ".tps" }
+
 // rowsOf are the figures of loads.
 func rowsOf(loads []string) (rows []proved.Row) {
 	for _, l := range loads {
-		rows = append(rows, proved.Row{Key: l + ".tps", Name: l + ", transactions", Unit: "/s"},
+		rows = append(rows, proved.Row{Key: tps(l), Name: l + ", transactions", Unit: "/s"},
 			proved.Row{Key: l + ".p50", Name: l + ", median latency", Unit: "ms", Latency: true},
 			proved.Row{Key: l + ".p99", Name: l + ", p99 latency", Unit: "ms", Latency: true})
 	}

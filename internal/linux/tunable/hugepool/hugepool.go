@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 
+	"bulkhead/internal/linux/meminfo"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/linux/sysroot"
 )
@@ -34,6 +35,25 @@ func Is(file string) bool { return file == sysctlFile || poolFile.MatchString(fi
 // OnNode is the file of the pool of pages of a size, in bytes, on a node.
 func OnNode(node int, size int64) string {
 	return fmt.Sprintf("/sys/devices/system/node/node%d/hugepages/hugepages-%dkB/nr_hugepages", node, size>>10)
+}
+
+// Overlap says whether two files are pools that have pages in common: that of all nodes and that of one. Page is the
+// default size of huge pages, in bytes.
+func Overlap(a, b string, page int64) bool {
+	sizeA, nodeA := scope(a, page)
+	sizeB, nodeB := scope(b, page)
+	return sizeA == sizeB && (nodeA == "") != (nodeB == "")
+}
+
+// scope is of which size the pages of a pool are, and its node; "" is all nodes.
+func scope(file string, page int64) (size, node string) {
+	if dir, _, of := strings.Cut(file, "/hugepages/"); of && strings.Contains(dir, "/node/") {
+		node = dir
+	}
+	if file == sysctlFile {
+		return fmt.Sprintf("hugepages-%dkB", page>>10), node
+	}
+	return path.Base(path.Dir(file)), node
 }
 
 // Read gives the pages of a pool that stay when nobody uses them. Files below /sys count surplus ones, which go when
@@ -130,7 +150,7 @@ func (p Pool) reach(to int64) (got int64, err error) {
 // compact has the kernel put memory together, of the node or of all.
 func (p Pool) compact() error {
 	file := "/proc/sys/vm/compact_memory"
-	if node, _, of := strings.Cut(p.File, "/hugepages/"); of && strings.Contains(node, "/node/") {
+	if node := p.node(); node != "" {
 		file = path.Join(node, "compact")
 	}
 	if !p.Root.Exists(file) { // a kernel without CONFIG_COMPACTION
@@ -139,28 +159,39 @@ func (p Pool) compact() error {
 	return p.Write(file, "1")
 }
 
-// room says in the words of an error that growing by so many pages would leave too little memory.
+// room says in the words of an error that growing by so many pages would leave too little memory: of the host, and of
+// the node whose pool it is. Where that is not told there is nothing to go by: it is a check more than the kernel's.
 func (p Pool) room(pages int64) error {
-	info := map[string]int64{}
-	text, err := p.Root.ReadText("/proc/meminfo")
-	for line := range strings.Lines(text) {
-		name, value, _ := strings.Cut(line, ":")
-		if n, err := procfs.ParseAmount(strings.TrimSpace(value)); err == nil {
-			info[name] = n
-		}
-	}
-	size := info["Hugepagesize"]
-	if _, kb, of := strings.Cut(path.Base(path.Dir(p.File)), "hugepages-"); of {
+	host, err := meminfo.Read(p.Root, meminfo.File)
+	size := host["Hugepagesize"]
+	if _, kb, of := strings.Cut(path.Base(path.Dir(p.File)), "hugepages-"); of && err == nil {
 		size, err = procfs.ParseAmount(strings.TrimSuffix(kb, "kB") + " kB")
 	}
-	available, whole := info["MemAvailable"], info["MemTotal"]
-	if err != nil || whole == 0 { // nothing to go by
-		return nil //nolint:nilerr // it is a check more than the kernel's
+	if err != nil || size == 0 {
+		return nil //nolint:nilerr // as said above
 	}
-	if left := available - pages*size; left < whole/100*kept {
-		return fmt.Errorf("%s: %d huge pages more take %d MiB of %d MiB that are available, and less than a tenth of "+
-			"the memory would be left: stop the databases whose memory it will be and try again, or have the pages "+
-			"set aside at boot: `bulkhead tune apply RULE --at-boot`", p.File, pages, pages*size>>20, available>>20)
+	check := func(what string, available, whole int64) error {
+		if whole == 0 || available == 0 || pages <= (available-whole/100*kept)/size {
+			return nil
+		}
+		return fmt.Errorf("%s: %d huge pages more of %d kB each are wanted, %d MiB %s are available, and less than a "+
+			"tenth would be left: stop the databases whose memory it will be and try again, or have the pages set "+
+			"aside at boot: `bulkhead tune apply RULE --at-boot`", p.File, pages, size>>10, available>>20, what)
 	}
-	return nil
+	if err := check("of the host", host["MemAvailable"], host["MemTotal"]); err != nil || p.node() == "" {
+		return err
+	}
+	info, err := meminfo.Read(p.Root, path.Join(p.node(), "meminfo"))
+	if err != nil {
+		return nil //nolint:nilerr // as said above
+	}
+	// A node does not tell what is available: it is what is free, and what the kernel takes back first.
+	available := info["MemFree"] + info["Active(file)"] + info["Inactive(file)"] + info["SReclaimable"]
+	return check("of "+path.Base(p.node()), available, info["MemTotal"])
+}
+
+// node is the directory of the node whose pool it is; "" for all nodes.
+func (p Pool) node() string {
+	_, node := scope(p.File, 0)
+	return node
 }

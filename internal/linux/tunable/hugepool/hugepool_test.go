@@ -2,6 +2,7 @@ package hugepool
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -77,6 +78,10 @@ func TestGrow(t *testing.T) {
 		len(k.written) > 0 {
 		t.Errorf("more than leaves a tenth of the memory: %v, %q", err, k.written)
 	}
+	const most = 1 << 62 // as bytes no number holds it
+	if err := k.pool(sysctlFile).Set(t.Context(), most); err == nil || len(k.written) > 0 {
+		t.Errorf("more than there can be: %v, %q", err, k.written)
+	}
 	k = newKernel(t, 100, 0)
 	if err := k.pool(sysctlFile).Set(t.Context(), 3); err != nil ||
 		!slices.Equal(k.written, []string{"nr_hugepages=3"}) {
@@ -96,6 +101,17 @@ func TestNode(t *testing.T) {
 		t.Errorf("%d pages, %v", n, err)
 	}
 	k.put(filepath.Join(filepath.Dir(file), "surplus_hugepages"), "0\n")
+	meminfo := func(free, cached int64) {
+		k.written = nil
+		k.put("/sys/devices/system/node/node1/meminfo", fmt.Sprintf("Node 1 MemTotal: 512000 kB\n"+
+			"Node 1 MemFree: %d kB\nNode 1 Inactive(file): %d kB\n", free, cached))
+	}
+	meminfo(51200+28*2048-1, 0)
+	if err := p.Set(t.Context(), 40); err == nil || !strings.Contains(err.Error(), "of node1 are available") ||
+		len(k.written) > 0 {
+		t.Errorf("more than leaves a tenth of the node: %v, %q", err, k.written)
+	}
+	meminfo(51200, 28*2048)
 	if err := p.Set(t.Context(), 40); err != nil || !slices.Contains(k.written, "compact=1") {
 		t.Errorf("%v, %q", err, k.written)
 	}

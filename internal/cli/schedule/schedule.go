@@ -1,22 +1,34 @@
-package cli
+// Package schedule is the verb schedule of the command line: the windows of the policy.
+package schedule
 
 import (
+	"io"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
-
-	"github.com/spf13/cobra"
+	"bulkhead/internal/policy"
 )
 
-func scheduleCmd(s *session) *cobra.Command {
+// Session is what the verb needs of the command line.
+type Session struct {
+	Out    io.Writer
+	Policy *string                        // the policy file; read when the verb runs
+	Parsed func() (*policy.Policy, error) // what it holds, without the host
+	Print  func(v any, text func()) error
+}
+
+// Command gives the verb.
+func Command(s Session) *cobra.Command {
 	list := func(*cobra.Command, []string) error {
-		p, err := s.parsed()
+		p, err := s.Parsed()
 		if err != nil {
 			return err
 		}
 		all := render.SchedulesView(p, time.Now())
-		return s.print(all, func() { render.Schedules(s.out, s.policy, p, all) })
+		return s.Print(all, func() { render.Schedules(s.Out, *s.Policy, p, all) })
 	}
 	c := &cobra.Command{Use: "schedule", Args: usage.KnownVerb, RunE: list,
 		Short: "the windows of the policy: what is open, what comes next, what would switch"}
@@ -26,7 +38,7 @@ func scheduleCmd(s *session) *cobra.Command {
 	return c
 }
 
-func simulateCmd(s *session) *cobra.Command {
+func simulateCmd(s Session) *cobra.Command {
 	var days int
 	var from time.Time
 	c := &cobra.Command{
@@ -36,7 +48,7 @@ func simulateCmd(s *session) *cobra.Command {
 			if days < 1 || days > 3660 {
 				return usage.Errorf(cmd, "--days %d is not between 1 and 3660", days)
 			}
-			p, err := s.parsed()
+			p, err := s.Parsed()
 			if err != nil {
 				return err
 			}
@@ -44,7 +56,7 @@ func simulateCmd(s *session) *cobra.Command {
 				from = time.Now()
 			}
 			lines := render.SwitchesView(p, p.Switches(from, from.AddDate(0, 0, days)))
-			return s.print(lines, func() { render.Switches(s.out, lines, days) })
+			return s.Print(lines, func() { render.Switches(s.Out, lines, days) })
 		},
 	}
 	c.Flags().IntVar(&days, "days", 30, "how many days")
