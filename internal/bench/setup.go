@@ -158,8 +158,12 @@ func (r *run) startDatabase(ctx context.Context, d scenario.Database) error {
 	if d.DSN != "" {
 		return r.enter(ctx, d.Name)
 	}
-	r.progress.Phase("starting " + database.Engines[d.Engine].Title + " " + d.Name)
-	in, err := database.NewInstance(d, r.dir, r.number(d.Buffer, 0), r.paths, r.supervisor)
+	r.progress.Phase("starting " + database.KindOf(d).Title + " " + d.Name)
+	paths, err := database.Find(ctx, d)
+	if err != nil {
+		return err
+	}
+	in, err := database.NewInstance(d, r.dir, r.number(d.Buffer, 0), paths, r.supervisor)
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ import (
 	"bulkhead/internal/engine"
 	"bulkhead/internal/engine/recognise"
 	"bulkhead/internal/host"
-	"bulkhead/internal/scenario"
+	"bulkhead/internal/testhost/release"
 )
 
 // openDir is a directory that servers of other users enter.
@@ -38,11 +38,8 @@ func openDir(t *testing.T) string {
 // install makes a server that does not run yet, with a buffer of so many MiB.
 func install(t *testing.T, n *children.Supervisor, dir, kind string, buffer int) *database.Instance {
 	t.Helper()
-	paths, err := children.Find(database.Engines[kind].Programs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	in, err := database.NewInstance(scenario.Database{Name: kind, Engine: kind}, dir, buffer, paths, n)
+	d, paths := release.Database(t, kind)
+	in, err := database.NewInstance(d, dir, buffer, paths, n)
 	if err != nil {
 		t.Fatal(err)
 	}
