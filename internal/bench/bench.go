@@ -184,8 +184,8 @@ func (r *run) require(ctx context.Context) (err error) {
 	}
 	if name := r.options.Release; name != "" {
 		if r.scenario, err = r.scenario.WithRelease(name); err != nil {
-			return &process.RequirementError{Reason: err.Error(), Hint: "leave --engine out, or choose another scenario",
-				Reach: process.ThisScenario}
+			return &process.RequirementError{Reason: err.Error(), Reach: process.ThisScenario,
+				Hint: "leave --engine out, or choose another scenario"}
 		}
 	}
 	for i, d := range r.scenario.Databases {

@@ -42,5 +42,6 @@ func (s *Scenario) WithRelease(name string) (*Scenario, error) {
 	if !found {
 		return nil, fmt.Errorf("scenario %q starts no %s that %s could stand for", s.Name, engine, name)
 	}
+	other.Title += ", on " + name
 	return &other, nil
 }

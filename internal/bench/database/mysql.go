@@ -26,7 +26,8 @@ var mysql97 = &Engine{
 			0o644); err != nil {
 			return fmt.Errorf("write MySQL's init file: %w", err)
 		}
-		return in.tool(ctx, in.owner, append(MySQLServer(in.paths, in.DataDir), "--initialize-insecure", "--innodb-flush-method=nosync")...)
+		return in.tool(ctx, in.owner, append(MySQLServer(in.paths, in.DataDir), "--initialize-insecure",
+			"--innodb-flush-method=nosync")...)
 	},
 	command: func(in *Instance) []string {
 		return append(append(MySQLServer(in.paths, in.DataDir),

@@ -31,8 +31,8 @@ func redisLike(title, version string) *Engine {
 		},
 		command: func(in *Instance) []string {
 			args := []string{
-				in.paths["redis-server"], "--port", strconv.Itoa(in.Port), "--bind", "127.0.0.1", "--unixsocket", in.Socket,
-				"--unixsocketperm", "700",
+				in.paths["redis-server"], "--port", strconv.Itoa(in.Port), "--bind", "127.0.0.1", "--unixsocket",
+				in.Socket, "--unixsocketperm", "700",
 				"--dir", in.DataDir, "--save", "", "--appendonly", "no", "--daemonize", "no", "--logfile", in.log,
 			}
 			if in.buffer > 0 {

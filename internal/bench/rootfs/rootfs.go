@@ -1,9 +1,8 @@
 // Package rootfs makes root directories with newer releases of database servers than the host's, from packages of
 // Debian's unstable suite, and keeps them in a cache. No file of the host is changed, and no script of a package runs.
 //
-// The servers are ordinary programs of the host, not in a container and not in a chroot(2): their dynamic loader and the
-// path of their libraries are set to those of the root directory (patchelf(1)), so that files, users and sockets are the
-// host's.
+// The servers are ordinary programs of the host, in no container and no chroot(2): patchelf(1) sets their dynamic
+// loader and the path of their libraries to those of the root directory, so files, users and sockets are the host's.
 package rootfs
 
 import (
@@ -85,7 +84,7 @@ func Programs(ctx context.Context, name string) (found process.Programs, err err
 		if err := r.build(ctx, dir); err != nil {
 			return nil, &process.RequirementError{
 				Reason: fmt.Sprintf("the root directory of %s cannot be made: %v", name, err),
-				Hint:   "packages come from Debian's unstable suite: is the network there? `bulkhead bench` tries again",
+				Hint:   "its packages are of Debian's unstable suite: is a mirror in reach? The next run tries again",
 			}
 		}
 	}
@@ -117,6 +116,16 @@ func lock(ctx context.Context) (unlock func() error, err error) {
 			return nil, errors.Join(context.Cause(ctx), f.Close())
 		}
 	}
+}
+
+// Said is where a root directory is, how much it holds and how to delete it, for people.
+func Said(name string) string {
+	dir := Dir(name)
+	size, err := bytesOf(dir)
+	if err != nil {
+		return fmt.Sprintf("the root directory of %s: %v", name, err)
+	}
+	return fmt.Sprintf("%s is in %s (%d MiB), which stays: rm -r %s deletes it", name, dir, size>>20, dir)
 }
 
 // build makes a root directory beside its place and moves it there when it is whole.
