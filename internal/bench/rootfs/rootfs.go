@@ -148,7 +148,8 @@ func (r release) build(ctx context.Context, dir string) (err error) {
 	if path == "" {
 		return errors.New("mmdebstrap is not installed")
 	}
-	if err := run(ctx, n, path, "--quiet", "--variant=extract", "--include=base-files,patchelf,"+
+	// Of root, mode unshare has its mounts in a namespace of its own: none is left when it is killed.
+	if err := run(ctx, n, path, "--quiet", "--mode=unshare", "--variant=extract", "--include=base-files,patchelf,"+
 		strings.Join(r.packages, ","),
 		// The release file is as old as its mirror, whatever it says that it is good for.
 		"--aptopt=Acquire::Check-Valid-Until \"false\"", "--aptopt=Acquire::Retries \"3\"",
