@@ -148,8 +148,8 @@ func TestSizePostgresRoot(t *testing.T) {
 }
 
 // In a pool of just the pages that are said of a MariaDB, or of a MySQL, which has no Aria, all that it asks for lies
-// in them, and 3 % of them are free at most beside the 3 for its alignment, with whatever settings. What is asked for is
-// 3 % at most: one of 20 settings was at 4.2 %.
+// in them, and 3 % of them are free at most beside the 3 for its alignment, with whatever settings. What is asked for
+// is 3 % at most: one of 20 settings was at 4.2 %.
 func TestSizeMariaDBRoot(t *testing.T) {
 	const most = 240
 	if !onlyPool(t, most) {
