@@ -54,14 +54,15 @@ test: ## install what is missing and run everything but the linter: the whole pr
 # of fuzz targets (3,000; 100,000), moments at which proofs end (INTERRUPTS), churn beside the agent (20 s; CHURN), and
 # what SPAN, KILLS and PROBES say in scripts/test-root. Only here (LONG=1): the demo interrupted and killed, and a run in a
 # peer's arm (another scenario is, at six moments, in `make test`); a MariaDB of 1 GiB that is lowered (512 MiB); the machine
-# with planted faults and other programs (MODE=advice); the page in a browser (`make page-test`); the Ansible collection (`make ansible-test`).
+# with planted faults and other programs (MODE=advice); the page in a browser (`make page-test`); the Ansible collection (`make ansible-test`);
+# newer releases of the engines (`make engines-test`).
 test-long: ## the same and the linter, harder: race detector, 80 times the property checks, all failures of the disk, 500 random sequences, long fuzzing, the full demo, the lab
 	@scripts/steps deps build lint race page-test
 	@$(MAKE) --no-print-directory fuzz FUZZ_INPUTS=100000
 	SEQUENCES=500 go test -count 1 -timeout 60m -run TestAnySequenceIsGivenBack ./internal/control
 	FAULTS=all go test -count 1 -timeout 30m -run 'TestVerbsOnAFailingDisk|TestKilledBetweenAnyTwoWrites' ./internal/control
 	@scripts/ansible-deps $(ANSIBLE)
-	@LONG=1 ANSIBLE='$(ANSIBLE)' CHURN=10m SPAN=10s TIMEOUT=30m KILLS=all PROBES=20 SEQUENCES=50 INTERRUPTS=20 scripts/steps test-root demo lab-all
+	@LONG=1 ANSIBLE='$(ANSIBLE)' CHURN=10m SPAN=10s TIMEOUT=30m KILLS=all PROBES=20 SEQUENCES=50 INTERRUPTS=20 scripts/steps test-root engines-test demo lab-all
 
 .PHONY: build
 build: ## build ./bulkhead, one static binary
@@ -113,6 +114,13 @@ scripts: ## the command-line scripts alone
 .PHONY: test-root
 test-root: deps ## the tests that need root, this kernel's control groups and real servers
 	@scripts/test-root
+
+.PHONY: engines-test
+# Those of Debian's unstable suite, which are downloaded once and kept in /var/cache/bulkhead/engines.
+engines-test: deps ## what root tests say of engines, on MySQL 9.7, PostgreSQL 18 and Valkey 9 in place of the host's
+	@command -v mmdebstrap >/dev/null || apt-get install -y -q --no-install-recommends mmdebstrap
+	@RELEASES=1 LONG=1 TIMEOUT=30m TESTS='TestLive(Servers|Helpers|ServersRoot)|TestSize(Postgres|MariaDB)Root|TestReleasesRoot|TestServerRoot|TestExistingRoot|TestThreeServers|TestGuardUndoesABadChange|TestLowerMariaDBUnderLoad' \
+		scripts/test-root internal/bench internal/engine/recognise internal/memory internal/advise/gather test/e2e
 
 .PHONY: ansible-test
 ansible-test: ## the Ansible collection on three hosts over ssh, as `make test-long` has it (some minutes)

@@ -38,6 +38,8 @@ type Options struct {
 	// DSN is databases that exist, to be loaded in place of those that the scenario would start, by name: a URL, or @
 	// and the path of a file that holds it.
 	DSN map[string]string
+	// Release stands in place of the host's servers of its engine: "mysql@9.7".
+	Release string
 	// Binary is the bulkhead to show; default the running program.
 	Binary string
 	// Progress gets what happens while it runs; nil drops it.
@@ -178,6 +180,12 @@ func (r *run) require(ctx context.Context) (err error) {
 		return &process.RequirementError{
 			Reason: "it needs root: it makes control groups and starts servers as other users",
 			Hint:   "run it with sudo", Reach: process.EveryScenario,
+		}
+	}
+	if name := r.options.Release; name != "" {
+		if r.scenario, err = r.scenario.WithRelease(name); err != nil {
+			return &process.RequirementError{Reason: err.Error(), Reach: process.ThisScenario,
+				Hint: "leave --engine out, or choose another scenario"}
 		}
 	}
 	for i, d := range r.scenario.Databases {

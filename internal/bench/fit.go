@@ -26,16 +26,14 @@ func wanted(s *scenario.Scenario) []process.Program {
 		}
 	}
 	for _, d := range s.Databases {
-		if d.DSN == "" {
-			add(database.Engines[d.Engine].Programs)
-		}
+		add(database.Required(d))
 	}
 	for _, l := range s.Loads {
 		add(load.Loaders[l.Program].Programs)
 	}
 	for _, n := range s.Neighbours {
 		d, _ := s.DatabaseNamed(n.On)
-		add(neighbour.Programs(n.Kind, d.Engine))
+		add(neighbour.Programs(n.Kind, d))
 	}
 	if peersWithGroups(s) {
 		add(libcgroup)

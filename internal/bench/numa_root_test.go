@@ -33,11 +33,12 @@ func TestNUMARoot(t *testing.T) {
 
 // smokeRun is how many bounds of a scenario were judged in a smoke run with so many seconds an arm. They must hold, and
 // it must leave nothing.
-func smokeRun(t *testing.T, name, seconds string) (judged int) {
+func smokeRun(t *testing.T, name, seconds string, more ...string) (judged int) {
 	t.Helper()
 	dir := workArea(t)
 	out := filepath.Join(t.TempDir(), "report")
-	cmd := exec.Command(buildProgram(t), "bench", name, "--smoke", "--seconds", seconds, "--dir", dir, "--out", out)
+	cmd := exec.Command(buildProgram(t), append([]string{"bench", name, "--smoke", "--seconds", seconds, "--dir",
+		dir, "--out", out}, more...)...)
 	var said bytes.Buffer
 	cmd.Stdout = &said
 	r := startProgram(t, dir, cmd)

@@ -30,6 +30,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/scenario"
+	"bulkhead/internal/testhost/release"
 )
 
 // A password with what URLs, shells and files of settings make something of.
@@ -53,11 +54,8 @@ func startOthers(t *testing.T) *others {
 		engine string
 		to     **database.Instance
 	}{{"mariadb", &o.maria}, {"postgresql", &o.postgres}, {"redis", &o.redis}} {
-		paths, err := process.Find(database.Engines[s.engine].Programs)
-		if err != nil {
-			t.Fatal(err)
-		}
-		in, err := database.NewInstance(scenario.Database{Name: s.engine, Engine: s.engine}, dir, 32, paths, n)
+		d, paths := release.Database(t, s.engine)
+		in, err := database.NewInstance(d, dir, 32, paths, n)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -341,12 +339,8 @@ func (o *others) taken(t *testing.T) {
 	t.Helper()
 	for engine, dsn := range map[string]string{"mariadb": o.dsns(false)["maria"], "postgresql": o.dsns(false)["pg"],
 		"redis": o.dsns(false)["cache"]} {
-		paths, err := process.Find(database.Engines[engine].Programs)
-		if err != nil {
-			t.Fatal(err)
-		}
 		enter := func() (*run, error) {
-			in, err := database.NewInstance(scenario.Database{Name: "db", Engine: engine, DSN: dsn}, "", 0, paths, nil)
+			in, err := database.NewInstance(scenario.Database{Name: "db", Engine: engine, DSN: dsn}, "", 0, nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -20,6 +20,7 @@ import (
 	"bulkhead/internal/bench/process"
 	"bulkhead/internal/bench/progress"
 	"bulkhead/internal/scenario"
+	"bulkhead/internal/testhost/release"
 )
 
 func TestServerRoot(t *testing.T) {
@@ -39,7 +40,8 @@ func TestServerRoot(t *testing.T) {
 
 // serverRoot starts a server as another user, loads it, and stops it.
 func serverRoot(t *testing.T, n *process.Supervisor, engineName, loader, script string) {
-	paths, err := process.Find(slices.Concat(database.Engines[engineName].Programs, load.Loaders[loader].Programs))
+	d, own := release.Database(t, engineName)
+	paths, err := process.Find(load.Loaders[loader].Programs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +51,7 @@ func serverRoot(t *testing.T, n *process.Supervisor, engineName, loader, script 
 	}
 	defer os.RemoveAll(dir)
 	defer lock.Close()
-	in, err := database.NewInstance(scenario.Database{Name: "db", Engine: engineName}, dir, 64, paths, n)
+	in, err := database.NewInstance(d, dir, 64, own, n)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,12 +72,12 @@ func serverRoot(t *testing.T, n *process.Supervisor, engineName, loader, script 
 	if uid := info.Sys().(*syscall.Stat_t).Uid; uid == 0 {
 		t.Error("the server runs as root")
 	}
-	d := &load.Driver{Load: scenario.Load{Name: "load", Program: loader, Script: script}, Database: in,
+	driver := &load.Driver{Load: scenario.Load{Name: "load", Program: loader, Script: script}, Database: in,
 		Loader: load.Loaders[loader], Path: paths[loader], Supervisor: n, Dir: dir, Threads: 2, Tables: 1, Rows: 1000}
-	if err := d.Prepare(t.Context()); err != nil {
+	if err := driver.Prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	o, err := d.Run(t.Context(), 3*time.Second, nil, func(float64) {}, nil)
+	o, err := driver.Run(t.Context(), 3*time.Second, nil, func(float64) {}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

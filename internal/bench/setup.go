@@ -14,6 +14,7 @@ import (
 	"bulkhead/internal/bench/load"
 	"bulkhead/internal/bench/neighbour"
 	"bulkhead/internal/bench/process"
+	"bulkhead/internal/bench/rootfs"
 	"bulkhead/internal/bench/sampler"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/proof"
@@ -158,8 +159,15 @@ func (r *run) startDatabase(ctx context.Context, d scenario.Database) error {
 	if d.DSN != "" {
 		return r.enter(ctx, d.Name)
 	}
-	r.progress.Phase("starting " + database.Engines[d.Engine].Title + " " + d.Name)
-	in, err := database.NewInstance(d, r.dir, r.number(d.Buffer, 0), r.paths, r.supervisor)
+	r.progress.Phase("starting " + database.KindOf(d).Title + " " + d.Name)
+	paths, err := database.Find(ctx, d)
+	if err != nil {
+		return err
+	}
+	if d.Release != "" {
+		r.progress.Note(rootfs.Said(d.Release))
+	}
+	in, err := database.NewInstance(d, r.dir, r.number(d.Buffer, 0), paths, r.supervisor)
 	if err != nil {
 		return err
 	}

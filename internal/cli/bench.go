@@ -65,6 +65,7 @@ func benchFlags(c *cobra.Command, o *bench.Options, out *string) {
 	flags.IntVar(&o.Rounds, "rounds", 0, "interleaved rounds of all arms (default: what the scenario says)")
 	flags.IntVar(&o.Seconds, "seconds", 0, "length of one arm (default: what the scenario says)")
 	flags.BoolVar(&o.Smoke, "smoke", false, "one short round, to see that everything works")
+	flags.StringVar(&o.Release, "engine", "", "use this `release`: mysql@9.7, postgresql@18, valkey@9")
 	flags.StringVar(&o.Dir, "dir", "", "make the work directory in this `directory` (default /var/tmp)")
 	flags.StringVar(out, "out", "", "write the result as JSON, as a page and as pictures into this `directory`")
 }
@@ -72,8 +73,7 @@ func benchFlags(c *cobra.Command, o *bench.Options, out *string) {
 // findScenario finds a scenario or says what is wrong with its file: exit code 2.
 func findScenario(name string) (*scenario.Scenario, error) {
 	sc, err := scenario.Find(name)
-	var problems policy.Problems
-	switch {
+	switch problems := (policy.Problems{}); {
 	case errors.As(err, &problems):
 		return nil, &api.Error{Code: api.CodeUsage,
 			Err: fmt.Errorf("read scenario %q: it has errors\n%w", name, err)}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -288,7 +289,11 @@ func (r *reader) needs() yamlform.Form[Needs] {
 
 func (r *reader) database() yamlform.Form[Database] {
 	return yamlform.Form[Database]{Name: "a database", Keys: []yamlform.FormKey[Database]{
-		oneOf("engine", func(d *Database) *string { return &d.Engine }, "mariadb", "postgresql", "redis"),
+		{Name: "engine", Read: func(i yamlform.Item, d *Database) {
+			if word, ok := i.Word(slices.Concat(engines, Releases())...); ok {
+				*d = d.OfEngine(word)
+			}
+		}},
 		text("dsn", func(d *Database) *string { return &d.DSN }),
 		expression(r, "buffer", func(d *Database) *Expression { return &d.Buffer }),
 		text("group", func(d *Database) *string { return &d.Group }),

@@ -84,7 +84,8 @@ type Needs struct {
 // Database is a throw-away server, or one that exists.
 type Database struct {
 	Name    string
-	Engine  string // mariadb, postgresql, redis
+	Engine  string // mariadb, postgresql, redis: what its clients speak
+	Release string // "mysql@9.7": made when it is first asked for; "" is the host's own
 	DSN     string // of one that exists; nothing is started then
 	Buffer  Expression
 	Group   string // the group that holds it in a peer's arm

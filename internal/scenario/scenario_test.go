@@ -205,6 +205,8 @@ func TestProblems(t *testing.T) {
 			"small.yaml:3:1: unknown key \"titel\" in the scenario\n    titel: a small one\n    ^\n" +
 				"hint: did you mean title?"},
 		{"engine", "mariadb", "mariadbx", "did you mean mariadb?"},
+		{"release", "mariadb", "mysql@9.6", "did you mean mysql@9.7?"},
+		{"load of a release", "mariadb", "valkey@9", "does not load redis"},
 		{"database", "on: db,", "on: dv,", "small.yaml:9:33: database \"dv\" is not in this scenario"},
 		{"neighbour", "with: [hog]", "with: [hug]", "neighbour \"hug\" is not in this scenario"},
 		{"policy of an arm", "with: [hog], policy: ours", "with: [hog], policy: theirs", "policy \"theirs\""},

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -60,24 +61,48 @@ func TestGuardUndoesABadChange(t *testing.T) {
 		name         string
 		dsn, byAgent bool
 		says         string
+		sql          bool // MariaDB in place of Redis
 	}{
-		{"by the database, without an agent", true, false, "total_commands_processed per second, by the database"},
-		{"by the kernel, with an agent", false, true, "cores, by the kernel"},
+		{"by the database, without an agent", true, false, "total_commands_processed per second, by the database",
+			false},
+		{"by the kernel, with an agent", false, true, "cores, by the kernel", false},
+		{"by MariaDB, without an agent", true, false, "Questions per second, by the database", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if c.sql && os.Getenv("LONG") == "" {
+				t.Skip("only with LONG=1: another database takes the same way")
+			}
 			s := newSite(t)
-			db := redis(t)
-			db.start()
-			db.load(4)
+			engine, url := "redis", "redis://127.0.0.1:%d"
+			start := func() *database {
+				db := redis(t)
+				db.start()
+				db.load(4)
+				return db
+			}
+			if c.sql {
+				engine, url = "mysql", "mysql://root@127.0.0.1:%d/"
+				start = func() *database {
+					db := mariadb(t)
+					db.start()
+					const rows = 1000
+					db.fill(rows)
+					for range 4 {
+						db.reads(rows)
+					}
+					return db
+				}
+			}
+			db := start()
 			const window = time.Second
 			dsn := ""
 			if c.dsn {
-				dsn = fmt.Sprintf(", dsn: \"redis://127.0.0.1:%d\"", db.port)
+				dsn = fmt.Sprintf(", dsn: \""+url+"\"", db.port)
 			}
-			s.write(fmt.Sprintf("groups:\n  app: {role: database, match: [{engine: redis, port: %d}], cpu: {limit: "+
+			s.write(fmt.Sprintf("groups:\n  app: {role: database, match: [{engine: %s, port: %d}], cpu: {limit: "+
 				"2}, memory: {max: 1GiB}}\n"+
 				"guard: {for: 6s, window: %s, before: 20s, groups: {app: {oom_kills: 0, throughput_falls: 85%%%s}}}\n",
-				db.port, window, dsn))
+				engine, db.port, window, dsn))
 			s.must("apply")
 			testhost.WaitLong(t, 40*time.Second, "the guard to be content with the first apply",
 				func() bool { return s.status().Trial == nil })

@@ -18,9 +18,11 @@ import (
 	"time"
 
 	"bulkhead/internal/api"
+	bench "bulkhead/internal/bench/database"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/testhost"
+	"bulkhead/internal/testhost/release"
 )
 
 // database is a server of the test's own, in a directory of its own, under its usual account.
@@ -125,21 +127,30 @@ func mariadb(t *testing.T) *database {
 	const pkg = "mariadb-server"
 	d := newDatabase(t, "mysql", "mysql", pkg)
 	data := filepath.Join(d.dir, "data")
-	d.must(testhost.Program(t, pkg, "/usr/bin/mariadb-install-db", "/usr/bin/mysql_install_db"),
-		"--no-defaults", "--datadir="+data, "--auth-root-authentication-method=normal", "--skip-test-db")
-	d.program = testhost.Program(t, pkg, "/usr/sbin/mariadbd", "/usr/sbin/mysqld")
-	d.args = []string{
-		"--no-defaults", "--datadir=" + data, "--port=" + strconv.Itoa(d.port),
-		"--socket=" + filepath.Join(d.dir, "m.sock"),
-		"--pid-file=" + filepath.Join(d.dir, "m.pid"), "--bind-address=127.0.0.1", "--innodb-buffer-pool-size=8M",
+	if p := release.Programs(t, "mariadb"); p != nil {
+		server := bench.MySQLServer(p, data)
+		d.must(server[0], append(server[1:], "--initialize-insecure")...)
+		d.program = server[0]
+		d.args = append(server[1:], "--mysqlx=OFF")
+	} else {
+		d.must(testhost.Program(t, pkg, "/usr/bin/mariadb-install-db", "/usr/bin/mysql_install_db"),
+			"--no-defaults", "--datadir="+data, "--auth-root-authentication-method=normal", "--skip-test-db")
+		d.program = testhost.Program(t, pkg, "/usr/sbin/mariadbd", "/usr/sbin/mysqld")
+		d.args = []string{"--no-defaults", "--datadir=" + data}
 	}
+	d.args = append(d.args, "--port="+strconv.Itoa(d.port), "--socket="+filepath.Join(d.dir, "m.sock"),
+		"--pid-file="+filepath.Join(d.dir, "m.pid"), "--bind-address=127.0.0.1", "--innodb-buffer-pool-size=8M")
 	return d
 }
 
 func postgresql(t *testing.T) *database {
 	const pkg = "postgresql"
 	d := newDatabase(t, "postgresql", "postgres", pkg)
-	initdb := testhost.Program(t, pkg, "/usr/lib/postgresql/*/bin/initdb", "/usr/pgsql-*/bin/initdb", "/usr/bin/initdb")
+	initdb := release.Programs(t, "postgresql")["initdb"]
+	if initdb == "" {
+		initdb = testhost.Program(t, pkg, "/usr/lib/postgresql/*/bin/initdb", "/usr/pgsql-*/bin/initdb",
+			"/usr/bin/initdb")
+	}
 	data := filepath.Join(d.dir, "data")
 	d.must(initdb, "-D", data, "-A", "trust", "--no-sync")
 	d.program = testhost.Program(t, pkg, filepath.Join(filepath.Dir(initdb), "postgres"))
@@ -176,7 +187,9 @@ func (d *database) session() int {
 func redis(t *testing.T) *database {
 	const pkg = "redis-server"
 	d := newDatabase(t, "redis", "redis", pkg)
-	d.program = testhost.Program(t, pkg, "/usr/bin/redis-server", "/usr/bin/valkey-server")
+	if d.program = release.Programs(t, "redis")["redis-server"]; d.program == "" {
+		d.program = testhost.Program(t, pkg, "/usr/bin/redis-server", "/usr/bin/valkey-server")
+	}
 	d.args = []string{"--port", strconv.Itoa(d.port), "--bind", "127.0.0.1", "--dir", d.dir, "--save", ""}
 	return d
 }

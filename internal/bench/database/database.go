@@ -1,5 +1,6 @@
-// Package database runs the throw-away database servers of a proof, MariaDB, PostgreSQL and Redis, and keeps a place of
-// the proof's own in servers that exist. [NewInstance] makes one ready; its Start and Stop are for one goroutine.
+// Package database runs the throw-away database servers of a proof, MariaDB, PostgreSQL and Redis or a release in their
+// place, and keeps a place of the proof's own in servers that exist. [NewInstance] makes one ready; its Start and Stop
+// are for one goroutine.
 package database
 
 import (
@@ -36,6 +37,7 @@ type Instance struct {
 	Account    Account
 	login      *dblogin.Login // of one that exists
 	owner      *syscall.Credential
+	user       string // of the owner
 	paths      process.Programs
 	Supervisor *process.Supervisor
 	RunDir     string
@@ -64,6 +66,9 @@ type Engine struct {
 	end syscall.Signal
 }
 
+// Programs are those of the server and of its helpers, where a release brings them.
+func (in *Instance) Programs() process.Programs { return in.paths }
+
 // Ours says whether the run starts and stops the server.
 func (in *Instance) Ours() bool { return in.DSN == "" }
 
@@ -80,7 +85,7 @@ func (in *Instance) Start(ctx context.Context, wrap func(user string, args []str
 		DeathSignal: in.Kind.end}
 	if wrap != nil {
 		// `bulkhead run --user` drops root itself, once it has joined the group.
-		s.Args, s.Credential = wrap(in.Kind.user, s.Args), nil
+		s.Args, s.Credential = wrap(in.user, s.Args), nil
 	}
 	var complaints bytes.Buffer
 	s.Stderr, s.Stdout = &complaints, &complaints

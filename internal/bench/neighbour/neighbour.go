@@ -32,12 +32,15 @@ type Neighbour struct {
 	Block    int64 // bytes
 	File     string
 	Database *database.Instance // of a backup or a query
-	Paths    process.Programs
+	Paths    process.Programs   // of the host; a release brings its own
 }
 
-// Programs is what a neighbour starts beside bulkhead itself.
-func Programs(kind, engine string) []process.Program {
+// Programs is what a neighbour on a database starts beside bulkhead itself. A release brings its own.
+func Programs(kind string, on scenario.Database) []process.Program {
+	engine := on.Engine
 	switch {
+	case on.Release != "":
+		return nil
 	case kind == "backup" && engine == "mariadb":
 		return []process.Program{{Name: "mariadb-backup", Package: "mariadb-backup", Older: "mariabackup"}}
 	case kind == "backup" && engine == "postgresql":
@@ -72,20 +75,29 @@ func (n *Neighbour) Command(binary, work string, lasts time.Duration) []string {
 			hog = append(hog, "--buffered")
 		}
 		return hog
-	case "backup":
+	}
+	paths := n.Paths
+	if n.Database.Release != "" {
+		paths = n.Database.Programs()
+	}
+	if n.Kind == "backup" {
 		if n.Database.Engine == "postgresql" {
-			return []string{n.Paths["pg_basebackup"], "--host=" + n.Database.RunDir, "--port=" +
+			return []string{paths["pg_basebackup"], "--host=" + n.Database.RunDir, "--port=" +
 				strconv.Itoa(n.Database.Port), "--username=postgres", "--pgdata=" +
 				work, "--checkpoint=fast", "--no-sync"}
 		}
-		return []string{n.Paths["mariadb-backup"], "--no-defaults", "--backup", "--user=root", "--socket=" +
+		if dump := paths["mysqldump"]; dump != "" { // a release's; mariadb-backup does not know its files
+			return []string{dump, "--no-defaults", "--user=root", "--socket=" + n.Database.Socket, "--all-databases",
+				"--single-transaction", "--result-file=" + work}
+		}
+		return []string{paths["mariadb-backup"], "--no-defaults", "--backup", "--user=root", "--socket=" +
 			n.Database.Socket, "--target-dir=" + work}
 	}
 	if n.Database.Engine == "postgresql" {
-		return []string{n.Paths["psql"], "--host=" + n.Database.RunDir, "--port=" + strconv.Itoa(n.Database.Port),
+		return []string{paths["psql"], "--host=" + n.Database.RunDir, "--port=" + strconv.Itoa(n.Database.Port),
 			"--username=postgres", "--no-psqlrc", "--quiet", "--output=/dev/null", "--command=" + n.SQL, "postgres"}
 	}
-	return []string{n.Paths["mariadb"], "--no-defaults", "--user=root", "--socket=" + n.Database.Socket, "--execute=" +
+	return []string{paths["mariadb"], "--no-defaults", "--user=root", "--socket=" + n.Database.Socket, "--execute=" +
 		n.SQL, n.Database.Account.Database}
 }
 

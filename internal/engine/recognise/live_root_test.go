@@ -16,12 +16,15 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/bench/database"
+	children "bulkhead/internal/bench/process"
 	"bulkhead/internal/dbstat"
 	"bulkhead/internal/engine"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/testhost"
+	"bulkhead/internal/testhost/release"
 )
 
 // startTimeout bounds the start of one server; a cold machine takes some seconds for MariaDB.
@@ -109,6 +112,9 @@ func (s *server) start(t *testing.T, name string, args ...string) {
 func startMariaDB(t *testing.T) *server {
 	const pkg = "mariadb-server"
 	s := newServer(t, "mysql", pkg)
+	if p := release.Programs(t, "mariadb"); p != nil {
+		return s.startMySQL(t, p)
+	}
 	install := testhost.Program(t, pkg, "/usr/bin/mariadb-install-db", "/usr/bin/mysql_install_db")
 	daemon := testhost.Program(t, pkg, "/usr/sbin/mariadbd", "/usr/sbin/mysqld")
 	data := filepath.Join(s.dir, "data")
@@ -125,10 +131,34 @@ func startMariaDB(t *testing.T) *server {
 	return s
 }
 
+// startMySQL starts a release, with its X plugin.
+func (s *server) startMySQL(t *testing.T, p children.Programs) *server {
+	t.Helper()
+	server := database.MySQLServer(p, filepath.Join(s.dir, "data"))
+	s.must(t, server[0], append(server[1:], "--initialize-insecure")...)
+	s.socket = filepath.Join(s.dir, "m.sock")
+	config := filepath.Join(s.dir, "my.cnf")
+	text := fmt.Sprintf("[mysqld]\nport=%d\nsocket=%s\nbind-address=127.0.0.1\ninnodb_buffer_pool_size=8M\n"+
+		"mysqlx_port=%d\nmysqlx_bind_address=127.0.0.1\n", s.port, s.socket, testhost.FreePort(t))
+	for _, option := range server[2:] {
+		text += strings.TrimPrefix(option, "--") + "\n"
+	}
+	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s.start(t, server[0], "--defaults-file="+config)
+	s.instanceName = "mysql" + strconv.Itoa(s.port)
+	return s
+}
+
 func startPostgreSQL(t *testing.T) *server {
 	const pkg = "postgresql"
 	s := newServer(t, "postgres", pkg)
-	initdb := testhost.Program(t, pkg, "/usr/lib/postgresql/*/bin/initdb", "/usr/pgsql-*/bin/initdb", "/usr/bin/initdb")
+	initdb := release.Programs(t, "postgresql")["initdb"]
+	if initdb == "" {
+		initdb = testhost.Program(t, pkg, "/usr/lib/postgresql/*/bin/initdb", "/usr/pgsql-*/bin/initdb",
+			"/usr/bin/initdb")
+	}
 	daemon := testhost.Program(t, pkg, filepath.Join(filepath.Dir(initdb), "postgres"))
 	data := filepath.Join(s.dir, "data")
 	s.must(t, initdb, "-D", data, "-A", "trust", "--no-sync")
@@ -142,7 +172,10 @@ func startPostgreSQL(t *testing.T) *server {
 func startRedis(t *testing.T) *server {
 	const pkg = "redis-server"
 	s := newServer(t, "redis", pkg)
-	daemon := testhost.Program(t, pkg, "/usr/bin/redis-server", "/usr/bin/valkey-server")
+	daemon := release.Programs(t, "redis")["redis-server"]
+	if daemon == "" {
+		daemon = testhost.Program(t, pkg, "/usr/bin/redis-server", "/usr/bin/valkey-server")
+	}
 	s.socket = filepath.Join(s.dir, "r.sock")
 	s.start(t, daemon, "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir, "--unixsocket", s.socket,
 		"--save", "")
@@ -301,8 +334,11 @@ func (s *server) helper(t *testing.T, env []string, name string, args ...string)
 func TestLiveHelpers(t *testing.T) {
 	t.Parallel()
 	first, second, pg := startMariaDB(t), startMariaDB(t), startPostgreSQL(t)
-	dump := testhost.Program(t, "mariadb-client", "/usr/bin/mariadb-dump", "/usr/bin/mysqldump")
-	base := testhost.Program(t, "postgresql-client", "/usr/lib/postgresql/*/bin/pg_basebackup")
+	dump, base := release.Programs(t, "mariadb")["mysqldump"], release.Programs(t, "postgresql")["pg_basebackup"]
+	if !release.Wanted() {
+		dump = testhost.Program(t, "mariadb-client", "/usr/bin/mariadb-dump", "/usr/bin/mysqldump")
+		base = testhost.Program(t, "postgresql-client", "/usr/lib/postgresql/*/bin/pg_basebackup")
+	}
 	config := filepath.Join(second.dir, ".my.cnf")
 	if err := os.WriteFile(config, []byte("[client]\nuser=root\nsocket="+second.socket+"\n"), 0o644); err != nil {
 		t.Fatal(err)
