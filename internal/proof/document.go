@@ -12,26 +12,27 @@ import (
 // documentPictures are the plots that a document shows of each scenario; the page has them all.
 var documentPictures = []string{"arms", "rate"}
 
-// WriteDocument writes several results as one Markdown file, and their pictures into a directory of its name beside it.
-// how is the command that made them, and commit what its program was built from, "" where that is not known.
-func WriteDocument(path, how, commit string, all []Outcome) error {
-	dir := strings.TrimSuffix(path, filepath.Ext(path))
+// WriteDocument writes the results that are kept beside a document as one Markdown file, and their pictures beside it.
+// digests are those of the texts that the scenarios have now, by name.
+func WriteDocument(path string, digests map[string]string) error {
+	all, err := kept(path, slices.Collect(maps.Keys(digests)))
+	if err != nil {
+		return fmt.Errorf("write the document: %w", err)
+	}
+	dir := besides(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("write the document: %w", err)
 	}
 	var b strings.Builder
-	b.WriteString("# Proof\n\n")
-	if how = "`" + how + "`"; commit != "" {
-		how += " at commit " + commit
-	}
-	fmt.Fprintf(&b, "Made by %s; [bench.md](bench.md) says what the words mean. Nothing here was typed by hand.\n\n",
-		how)
-	writeOverview(&b, all)
+	fmt.Fprintf(&b, "# Proof\n\nPut together by `bulkhead bench document` from the results in [%s](%[1]s), each of "+
+		"which has its own commit, date and machine; [bench.md](bench.md) says what the words mean. Nothing here was "+
+		"typed by hand.\n\n", filepath.Base(dir))
+	writeOverview(&b, all, digests)
 	for _, o := range all {
 		if o.Result == nil {
 			continue
 		}
-		o.Result.writeSection(&b, filepath.Base(dir))
+		o.Result.writeSection(&b, filepath.Base(dir), o.wanting(digests[o.Scenario]))
 		pictures := o.Result.Pictures()
 		for _, name := range documentPictures {
 			if err := replace(filepath.Join(dir, o.Scenario+"-"+name+".svg"), []byte(pictures[name]+"\n")); err != nil {
@@ -39,48 +40,34 @@ func WriteDocument(path, how, commit string, all []Outcome) error {
 			}
 		}
 	}
-	if err := replace(path, []byte(b.String())); err != nil {
+	if err := replace(path, []byte(strings.TrimRight(b.String(), "\n")+"\n")); err != nil {
 		return fmt.Errorf("write the document: %w", err)
 	}
 	return nil
 }
 
-// mark is a line of a document that no reader sees: which text of a scenario the figures are of.
-func mark(scenario, digest string) string {
-	return fmt.Sprintf("<!-- figures of %s, text %s -->", scenario, digest)
-}
-
-// Outdated gives the scenarios whose text, by its digest, is another than that of the figures in a document, or of
-// which it has none.
-func Outdated(document string, digests map[string]string) (names []string) {
-	for _, name := range slices.Sorted(maps.Keys(digests)) {
-		if !strings.Contains(document, mark(name, digests[name])) {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// writeOverview says where and when, which scenarios held, and how far the machine could be trusted.
-func writeOverview(b *strings.Builder, all []Outcome) {
+// writeOverview says where and when, which scenarios held, and how far the machines could be trusted.
+func writeOverview(b *strings.Builder, all []Outcome, digests map[string]string) {
 	versions := map[string]bool{}
-	noisy := 0
-	ran := 0
+	var machines []string
+	noisy, ran := 0, 0
 	for _, o := range all {
 		if o.Result == nil {
 			continue
-		}
-		if ran == 0 {
-			fmt.Fprintf(b, "Machine: %s. Begun %s.\n", o.Result.Machine,
-				o.Result.Started.Format("2006-01-02 15:04 MST"))
 		}
 		ran++
 		if !Quiet(o.Result.Control) {
 			noisy++
 		}
+		if !slices.Contains(machines, o.Result.Machine) {
+			machines = append(machines, o.Result.Machine)
+		}
 		for _, v := range o.Result.Versions {
 			versions[v] = true
 		}
+	}
+	for i, m := range machines {
+		fmt.Fprintf(b, "Machine %d: %s.\n", i+1, m)
 	}
 	if len(versions) > 0 {
 		fmt.Fprintf(b, "Servers: %s.\n", strings.Join(slices.Sorted(maps.Keys(versions)), ", "))
@@ -92,28 +79,38 @@ func writeOverview(b *strings.Builder, all []Outcome) {
 				"(column \"alone against alone\"), also when they were run again: nothing of them is decided.\n",
 			noisy, ran)
 	}
-	b.WriteString("\n| scenario | repeats | rounds | load before | alone against alone | result |\n" +
-		"| --- | --- | --- | --- | --- | --- |\n")
+	b.WriteString("\n| scenario | repeats | commit | begun (UTC) | machine | rounds | load before | " +
+		"alone against alone | result |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, o := range all {
+		r, wanting := o.Result, o.wanting(digests[o.Scenario])
 		switch {
 		case o.LeftOut != "":
-			fmt.Fprintf(b, "| %s | | | | | left out: %s |\n", o.Scenario, cell(o.LeftOut))
-		case o.Result == nil:
-			fmt.Fprintf(b, "| %s | | | | | failed: %s |\n", o.Scenario, cell(o.Failed))
+			fmt.Fprintf(b, "| %s | | | | | | | | left out: %s |\n", o.Scenario, cell(o.LeftOut))
+		case r == nil:
+			fmt.Fprintf(b, "| %s | | | | | | | | %s |\n", o.Scenario, wanting)
 		default:
-			r := o.Result
-			smoke := ""
-			if r.Smoke {
-				smoke = " (smoke)"
+			if wanting != "" {
+				wanting = "; " + wanting
 			}
 			load, _, _ := strings.Cut(r.Load, " ")
-			fmt.Fprintf(b, "| [%s](#%s) | %s | %d of %d s | %s | %s – %s | %s%s |\n", r.Scenario,
-				r.Scenario, cell(r.Document), r.Rounds, r.Seconds,
-				load, percent(float64(r.Control.Low)), percent(float64(r.Control.High)), r.tally(), smoke)
+			fmt.Fprintf(b, "| [%s](#%s) | %s | %s | %s | %d | %d of %d s | %s | %s – %s | %s%s |\n", r.Scenario,
+				r.Scenario, cell(r.Document), r.commit(), r.begun(), 1+slices.Index(machines, r.Machine), r.Rounds,
+				r.Seconds, load, percent(float64(r.Control.Low)), percent(float64(r.Control.High)), r.tally(), wanting)
 		}
 	}
 	b.WriteString("\n")
 }
+
+// commit is that of the program, as many digits as tell it from all others.
+func (r *Result) commit() string {
+	const digits = 8
+	if r.Commit == "" {
+		return "not known"
+	}
+	return r.Commit[:min(digits, len(r.Commit))]
+}
+
+func (r *Result) begun() string { return r.Started.UTC().Format("2006-01-02 15:04") }
 
 // cell makes text fit into a table of Markdown.
 func cell(text string) string {
@@ -122,9 +119,8 @@ func cell(text string) string {
 }
 
 // writeSection writes one result.
-func (r *Result) writeSection(b *strings.Builder, pictures string) {
-	fmt.Fprintf(b, "## %s\n\n%s\n\n%s.", r.Scenario, mark(r.Scenario, r.Digest),
-		strings.ToUpper(r.Title[:1])+r.Title[1:])
+func (r *Result) writeSection(b *strings.Builder, pictures, wanting string) {
+	fmt.Fprintf(b, "## %s\n\n%s.", r.Scenario, strings.ToUpper(r.Title[:1])+r.Title[1:])
 	if r.Document != "" {
 		fmt.Fprintf(b, " Repeats %s, which reports: %s. Mechanism: %s.", r.Document, r.Reports,
 			r.Mechanism)
@@ -135,6 +131,11 @@ func (r *Result) writeSection(b *strings.Builder, pictures string) {
 			parts[i] = "`" + s.text() + "`"
 		}
 		fmt.Fprintf(b, " Scale: %s.", strings.Join(parts, ", "))
+	}
+	fmt.Fprintf(b, "\n\nMeasured %s UTC at commit %s, %s of %d s: %s.", r.begun(), r.commit(),
+		Plural(r.Rounds, "round"), r.Seconds, r.Machine)
+	if wanting != "" {
+		fmt.Fprintf(b, " **To be measured again: %s.**", wanting)
 	}
 	b.WriteString("\n\n| shape | document | measured | lowest – highest | wanted | verdict |\n" +
 		"| --- | --- | --- | --- | --- | --- |\n")

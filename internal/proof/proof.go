@@ -31,6 +31,8 @@ func (f *Figure) UnmarshalJSON(text []byte) error {
 // Result is what one run of a scenario found. Field names are stable.
 type Result struct {
 	Scenario string `json:"scenario"`
+	// Commit is what the program was built from that measured it; "" is not known.
+	Commit string `json:"commit,omitempty"`
 	// Digest tells the text of the scenario's file from every other.
 	Digest   string `json:"scenario_digest"`
 	Title    string `json:"title"`

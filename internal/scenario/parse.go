@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -227,9 +228,12 @@ func (r *reader) whole() yamlform.Form[Scenario] {
 // scenarioName is how a scenario is called on the command line, and how files of its results begin.
 var scenarioName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,40}$`)
 
+// verbs are words that bulkhead bench itself knows.
+var verbs = []string{"all", "list", "compare", "document", "hog", "forward"}
+
 // Name says whether a word can be the name of a scenario.
 func Name(s string) bool {
-	return scenarioName.MatchString(s) && s != "all" && s != "list" && s != "compare" && s != "hog"
+	return scenarioName.MatchString(s) && !slices.Contains(verbs, s)
 }
 
 // scale reads the quantities; one may use those above it.
