@@ -9,13 +9,12 @@ import (
 	"testing"
 
 	"bulkhead/internal/proof"
-	"bulkhead/internal/scenario"
 )
 
 // The results in docs/proof.md are of the scenarios as they are now, and the document is what they make.
 func TestProofIsOfTheseScenarios(t *testing.T) {
 	const path = "../../docs/proof.md"
-	texts, err := scenario.Digests()
+	texts, err := Texts()
 	if err != nil {
 		t.Fatal(err)
 	}

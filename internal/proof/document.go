@@ -1,11 +1,15 @@
 package proof
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -13,9 +17,9 @@ import (
 var documentPictures = []string{"arms", "rate"}
 
 // WriteDocument writes the results that are kept beside a document as one Markdown file, and their pictures beside it.
-// digests are those of the texts that the scenarios have now, by name.
-func WriteDocument(path string, digests map[string]string) error {
-	all, err := kept(path, slices.Collect(maps.Keys(digests)))
+// texts are what the scenarios are now, in the document's order.
+func WriteDocument(path string, texts []Text) error {
+	all, err := kept(path, texts)
 	if err != nil {
 		return fmt.Errorf("write the document: %w", err)
 	}
@@ -27,15 +31,17 @@ func WriteDocument(path string, digests map[string]string) error {
 	fmt.Fprintf(&b, "# Proof\n\nPut together by `bulkhead bench document` from the results in [%s](%[1]s), each of "+
 		"which has its own commit, date and machine; [bench.md](bench.md) says what the words mean. Nothing here was "+
 		"typed by hand.\n\n", filepath.Base(dir))
-	writeOverview(&b, all, digests)
-	for _, o := range all {
-		if o.Result == nil {
+	writeOverview(&b, all)
+	writeClaims(&b, all)
+	for _, e := range all {
+		if e.Result == nil {
 			continue
 		}
-		o.Result.writeSection(&b, filepath.Base(dir), o.wanting(digests[o.Scenario]))
-		pictures := o.Result.Pictures()
+		e.writeSection(&b, filepath.Base(dir))
+		pictures := e.Result.Pictures()
 		for _, name := range documentPictures {
-			if err := replace(filepath.Join(dir, o.Scenario+"-"+name+".svg"), []byte(pictures[name]+"\n")); err != nil {
+			picture := filepath.Join(dir, e.Result.Scenario+"-"+name+".svg")
+			if err := replace(picture, []byte(pictures[name]+"\n")); err != nil {
 				return fmt.Errorf("write the document: %w", err)
 			}
 		}
@@ -47,22 +53,22 @@ func WriteDocument(path string, digests map[string]string) error {
 }
 
 // writeOverview says where and when, which scenarios held, and how far the machines could be trusted.
-func writeOverview(b *strings.Builder, all []Outcome, digests map[string]string) {
+func writeOverview(b *strings.Builder, all []entry) {
 	versions := map[string]bool{}
 	var machines []string
 	noisy, ran := 0, 0
-	for _, o := range all {
-		if o.Result == nil {
+	for _, e := range all {
+		if e.Result == nil {
 			continue
 		}
 		ran++
-		if !Quiet(o.Result.Control) {
+		if !Quiet(e.Result.Control) {
 			noisy++
 		}
-		if !slices.Contains(machines, o.Result.Machine) {
-			machines = append(machines, o.Result.Machine)
+		if !slices.Contains(machines, e.Result.Machine) {
+			machines = append(machines, e.Result.Machine)
 		}
-		for _, v := range o.Result.Versions {
+		for _, v := range e.Result.Versions {
 			versions[v] = true
 		}
 	}
@@ -81,14 +87,12 @@ func writeOverview(b *strings.Builder, all []Outcome, digests map[string]string)
 	}
 	b.WriteString("\n| scenario | repeats | commit | begun (UTC) | machine | rounds | load before | " +
 		"alone against alone | result |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
-	for _, o := range all {
-		r, wanting := o.Result, o.wanting(digests[o.Scenario])
-		switch {
-		case o.LeftOut != "":
-			fmt.Fprintf(b, "| %s | | | | | | | | left out: %s |\n", o.Scenario, cell(o.LeftOut))
+	for _, e := range all {
+		switch r := e.Result; {
 		case r == nil:
-			fmt.Fprintf(b, "| %s | | | | | | | | %s |\n", o.Scenario, wanting)
+			fmt.Fprintf(b, "| %s | %s | | | | | | | %s |\n", e.Text.Scenario, cell(e.Document), e.missing())
 		default:
+			wanting := e.wanting()
 			if wanting != "" {
 				wanting = "; " + wanting
 			}
@@ -99,6 +103,70 @@ func writeOverview(b *strings.Builder, all []Outcome, digests map[string]string)
 		}
 	}
 	b.WriteString("\n")
+}
+
+// missing is why there is no result.
+func (e entry) missing() string {
+	if e.LeftOut != "" {
+		return "left out: " + cell(e.LeftOut)
+	}
+	return e.wanting()
+}
+
+// experiment is the number of an experiment of the documents: 9 of "E9 and E10".
+var experiment = regexp.MustCompile(`\bE(\d+)`)
+
+// writeClaims sets every figure of the documents beside what was measured, in the order of their experiments.
+func writeClaims(b *strings.Builder, all []entry) {
+	number := func(e entry) int {
+		if m := experiment.FindStringSubmatch(e.Document); m != nil {
+			n, _ := strconv.Atoi(m[1])
+			return n
+		}
+		return math.MaxInt
+	}
+	all = slices.DeleteFunc(slices.Clone(all), func(e entry) bool { return e.Document == "" })
+	if len(all) == 0 {
+		return
+	}
+	slices.SortStableFunc(all, func(x, y entry) int { return cmp.Compare(number(x), number(y)) })
+	b.WriteString("## Beside the documents\n\n| repeats | scenario | shape | mechanism | document | measured | " +
+		"verdict |\n| --- | --- | --- | --- | --- | --- | --- |\n")
+	for _, e := range all {
+		r := e.Result
+		if r == nil {
+			fmt.Fprintf(b, "| %s | %s | | | | | %s |\n", cell(e.Document), e.Text.Scenario, e.missing())
+			continue
+		}
+		claims := 0
+		for _, f := range r.Shape {
+			if f.Document == nil {
+				continue
+			}
+			claims++
+			fmt.Fprintf(b, "| %s | [%s](#%s) | %s | %s | %s | %s | %s |\n", cell(r.Document), r.Scenario, r.Scenario,
+				cell(f.What), cell(r.mechanism(f)), cell(f.Reports), f.measured(), f.Verdict)
+		}
+		if claims == 0 {
+			fmt.Fprintf(b, "| %s | [%s](#%s) | | %s | no figure | | %s |\n", cell(r.Document), r.Scenario, r.Scenario,
+				cell(r.mechanism(Finding{Document: &Claim{}})), r.tally())
+		}
+	}
+	b.WriteString("\n")
+}
+
+// mechanism is what limits where a finding repeats a document: "same", or what else. Why is in the result's Mechanism.
+func (r *Result) mechanism(f Finding) string {
+	switch _, here, other := strings.Cut(r.Mechanism, "; here "); {
+	case f.Document == nil:
+		return ""
+	case f.Mechanism != "":
+		return f.Mechanism
+	case other:
+		ours, _, _ := strings.Cut(here, ": ")
+		return ours
+	}
+	return "same"
 }
 
 // commit is that of the program, as many digits as tell it from all others.
@@ -119,7 +187,8 @@ func cell(text string) string {
 }
 
 // writeSection writes one result.
-func (r *Result) writeSection(b *strings.Builder, pictures, wanting string) {
+func (e entry) writeSection(b *strings.Builder, pictures string) {
+	r := e.Result
 	fmt.Fprintf(b, "## %s\n\n%s.", r.Scenario, strings.ToUpper(r.Title[:1])+r.Title[1:])
 	if r.Document != "" {
 		fmt.Fprintf(b, " Repeats %s, which reports: %s. Mechanism: %s.", r.Document, r.Reports,
@@ -134,14 +203,14 @@ func (r *Result) writeSection(b *strings.Builder, pictures, wanting string) {
 	}
 	fmt.Fprintf(b, "\n\nMeasured %s UTC at commit %s, %s of %d s: %s.", r.begun(), r.commit(),
 		Plural(r.Rounds, "round"), r.Seconds, r.Machine)
-	if wanting != "" {
+	if wanting := e.wanting(); wanting != "" {
 		fmt.Fprintf(b, " **To be measured again: %s.**", wanting)
 	}
-	b.WriteString("\n\n| shape | document | measured | lowest – highest | wanted | verdict |\n" +
-		"| --- | --- | --- | --- | --- | --- |\n")
+	b.WriteString("\n\n| shape | mechanism | document | measured | lowest – highest | wanted | verdict |\n" +
+		"| --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, f := range r.Shape {
-		fmt.Fprintf(b, "| %s | %s | %s | %s – %s | %s | %s |\n", cell(f.What), cell(f.Reports), f.measured(),
-			f.text(f.Measured.Low), f.text(f.Measured.High), f.wanted(), f.Verdict)
+		fmt.Fprintf(b, "| %s | %s | %s | %s | %s – %s | %s | %s |\n", cell(f.What), cell(r.mechanism(f)),
+			cell(f.Reports), f.measured(), f.text(f.Measured.Low), f.text(f.Measured.High), f.wanted(), f.Verdict)
 	}
 	b.WriteString("\n| arm | per second | p50 | p95 | p99 | p99.9 | isolation | isol-01 |\n" +
 		"| --- | --- | --- | --- | --- | --- | --- | --- |\n")
@@ -153,11 +222,33 @@ func (r *Result) writeSection(b *strings.Builder, pictures, wanting string) {
 				milliseconds(l.of("p999")), percent(l.of("isolation")), percent(l.of("isol01")))
 		}
 	}
+	r.writeCalls(b)
 	r.writeRemarks(b)
 	for _, name := range documentPictures {
 		fmt.Fprintf(b, "\n![%s: %s](%s/%s-%s.svg)\n", r.Scenario, name, pictures, r.Scenario, name)
 	}
 	b.WriteString("\n")
+}
+
+// judged are words of measures that are about the histogram of response times.
+var judged = regexp.MustCompile(`(\w+)\.(?:within_10ms|time_50_to_100ms)\b`)
+
+// writeCalls writes the histogram of response times of arms of which a shape judges it.
+func (r *Result) writeCalls(b *strings.Builder) {
+	for i := range r.Arms {
+		a := &r.Arms[i]
+		if !slices.ContainsFunc(r.Shape, func(f Finding) bool {
+			m := judged.FindStringSubmatch(f.Measure)
+			return m != nil && m[1] == a.Name
+		}) {
+			continue
+		}
+		fmt.Fprintf(b, "\nResponse times, %s:\n\n| response time | duration | %% | calls | mean | min | max |\n"+
+			"| --- | --- | --- | --- | --- | --- | --- |\n", a.Text)
+		for _, p := range a.Responses {
+			fmt.Fprintf(b, "| %s |\n", strings.Join(p.cells(), " | "))
+		}
+	}
 }
 
 // writeRemarks writes why arms did not run and what the host does not hold.

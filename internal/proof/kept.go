@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -70,20 +69,31 @@ func Keep(document string, o Outcome) error {
 	return nil
 }
 
-// kept gives what is kept beside a document of some scenarios, in their names' order. Of one without a result it has
-// neither that nor why.
-func kept(document string, scenarios []string) ([]Outcome, error) {
-	var all []Outcome
-	for _, name := range slices.Sorted(slices.Values(scenarios)) {
-		o, err := readOutcome(keptAt(document, name))
+// Text is the text that a scenario has now.
+type Text struct {
+	Scenario string
+	Document string // the experiment that it repeats: "E1"
+	Digest   string
+}
+
+// entry is what a document has of a scenario; neither a result nor why there is none, where nothing is kept.
+type entry struct {
+	Outcome
+	Text
+}
+
+// kept gives what is kept beside a document of some scenarios, in their order.
+func kept(document string, texts []Text) (all []entry, err error) {
+	for _, t := range texts {
+		path := keptAt(document, t.Scenario)
+		o, err := readOutcome(path)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
-		if o.Scenario != "" && o.Scenario != name {
-			return nil, fmt.Errorf("read result %q: it is of %q", keptAt(document, name), o.Scenario)
+		if o.Scenario != "" && o.Scenario != t.Scenario {
+			return nil, fmt.Errorf("read result %q: it is of %q", path, o.Scenario)
 		}
-		o.Scenario = name
-		all = append(all, o)
+		all = append(all, entry{o, t})
 	}
 	return all, nil
 }
@@ -132,32 +142,27 @@ func readOutcome(path string) (o Outcome, err error) {
 
 // Wanting says what is to be measured again for a document: scenarios without a result, those whose text, by its
 // digest, is another than that of the result, and those of fewer than MinRounds.
-func Wanting(document string, digests map[string]string) (all []string, err error) {
-	outcomes, err := kept(document, slices.Collect(maps.Keys(digests)))
-	for _, o := range outcomes {
-		if o.LeftOut != "" { // of this machine
-			continue
-		}
-		if why := o.wanting(digests[o.Scenario]); why != "" {
-			all = append(all, o.Scenario+": "+why)
+func Wanting(document string, texts []Text) (all []string, err error) {
+	entries, err := kept(document, texts)
+	for _, e := range entries {
+		if why := e.wanting(); why != "" && e.LeftOut == "" { // else this machine has no result
+			all = append(all, e.Text.Scenario+": "+why)
 		}
 	}
 	return all, err
 }
 
-// wanting is what a reader of a result must know of it, "" is nothing.
-func (o Outcome) wanting(digest string) string {
-	var all []string
-	switch r := o.Result; {
-	case r == nil:
+// wanting is why a scenario is to be measured again, "" is not at all.
+func (e entry) wanting() string {
+	if e.Result == nil {
 		return "no result is kept"
-	default:
-		if r.Digest != digest {
-			all = append(all, "text changed since")
-		}
-		if r.Rounds < MinRounds {
-			all = append(all, fmt.Sprintf("fewer than %d rounds", MinRounds))
-		}
+	}
+	var all []string
+	if e.Result.Digest != e.Digest {
+		all = append(all, "text changed since")
+	}
+	if e.Result.Rounds < MinRounds {
+		all = append(all, fmt.Sprintf("fewer than %d rounds", MinRounds))
 	}
 	return strings.Join(all, ", ")
 }

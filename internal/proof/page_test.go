@@ -123,7 +123,12 @@ func TestDocument(t *testing.T) {
 	noisy, other := example(), example()
 	noisy.Control.Low, noisy.Digest, noisy.Commit = 70, "0123", "c0ffee00112233"
 	other.Scenario, other.Digest, other.Rounds, other.Machine = "other", "4567", 5, "64 CPUs"
-	now := map[string]string{"example": "0123", "other": "89ab", "big": "", "new": "", "broken": ""}
+	now := []Text{{"big", "E12", ""}, {"broken", "", ""}, {"example", "E1", "0123"}, {"new", "", ""},
+		{"other", "E2", "89ab"}}
+	other.Shape = append(other.Shape, Finding{What: "calls within 10 ms", Reports: "55 %", Mechanism: "quotas",
+		Measure: "alone.within_10ms", Unit: "%", Document: &Claim{Figure: 55}, Measured: Range{90, 90, 90},
+		Least: Figure(nan), Most: Figure(nan), Verdict: DirectionOnly, Held: true})
+	other.Document, other.Mechanism = "E2", "CPU sets; here CPU limits: few CPUs"
 	for _, o := range []Outcome{{Scenario: "example", Result: noisy}, {Scenario: "other", Result: other},
 		{Scenario: "big", LeftOut: "it needs 64 CPUs"}, {Scenario: "broken", Failed: "no"},
 		{Scenario: "other", LeftOut: "it needs 64 CPUs"}} { // but there is a result
@@ -140,14 +145,17 @@ func TestDocument(t *testing.T) {
 	}
 	for _, want := range []string{
 		"In 1 of 2 scenarios", "left out: it needs 64 CPUs", "Machine 2: 64 CPUs.",
-		"| it is kept |  | 98 % | 90 % – 101 % | at least 95 % | holds |", "(proof/example-rate.svg)",
+		"| it is kept |  |  | 98 % | 90 % – 101 % | at least 95 % | holds |", "(proof/example-rate.svg)",
+		"| E1 | [example](#example) | | same | no figure | | 1 of 1 shapes hold |\n| E2 | [other](#other) | calls " +
+			"within 10 ms | quotas | 55 % | 90 % | direction only |\n| E12 | big | | | | | left out: it needs 64 CPUs |",
+		"Response times, alone:\n\n", "| 0 - 5 ms | 0.04 s | 18.4 | 90 | 0.50 ms | 0.50 ms | 0.50 ms |",
 		"| [example](#example) | E1 | c0ffee00 | 2026-11-22 10:00 | 1 | 3 of 5 s | 0.1 | 70.0 % – 103.0 % | " +
 			"1 of 1 shapes hold; fewer than 5 rounds |",
-		"| [other](#other) | E1 | not known | 2026-11-22 10:00 | 2 | 5 of 5 s | 0.1 | 97.0 % – 103.0 % | " +
-			"1 of 1 shapes hold; text changed since |",
+		"| [other](#other) | E2 | not known | 2026-11-22 10:00 | 2 | 5 of 5 s | 0.1 | 97.0 % – 103.0 % | " +
+			"2 of 2 shapes hold; text changed since |",
 		"Measured 2026-11-22 10:00 UTC at commit c0ffee00, 3 rounds of 5 s: 2 CPUs.",
 		"**To be measured again: text changed since.**",
-		"| new | | | | | | | | no result is kept |", "| broken | | | | | | | | no result is kept |",
+		"| new |  | | | | | | | no result is kept |", "| broken |  | | | | | | | no result is kept |",
 	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the document lacks %q:\n%s", want, text)
@@ -191,7 +199,7 @@ func TestKeepRefuses(t *testing.T) {
 	if err := os.Rename(keptAt(path, "other"), keptAt(path, "example")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Wanting(path, map[string]string{"example": ""}); err == nil {
+	if _, err := Wanting(path, []Text{{Scenario: "example"}}); err == nil {
 		t.Error("the result of another scenario was read")
 	}
 }
@@ -203,7 +211,7 @@ func TestLoadsOfAnArm(t *testing.T) {
 	r.Arms[0].Figures["commits.tps"], r.Arms[0].Figures["reads.tps"] = Range{70, 60, 80}, Range{2100, 2000, 2200}
 	r.Arms[1].Figures["commits.tps"], r.Arms[1].Figures["commits.isol01"] = Range{69, 68, 70}, Range{55, 50, 60}
 	var b strings.Builder
-	r.writeSection(&b, "proof", "")
+	entry{Outcome: Outcome{Result: r}}.writeSection(&b, "proof")
 	for want, times := range map[string]int{"| alone: commits | 70 |": 1, "| alone: reads | 2,100 |": 1,
 		"| held <under> the policy: commits | 69 |": 1, "| 55.0 % |": 1, "policy: reads": 0} {
 		if got := strings.Count(b.String(), want); got != times {

@@ -151,13 +151,15 @@ type Bucket struct {
 
 // Finding is one shape that was wanted, and what was measured.
 type Finding struct {
-	What     string `json:"what"`
-	Reports  string `json:"reports,omitempty"`
-	Measure  string `json:"measure"`
-	Unit     string `json:"unit,omitempty"`
-	Measured Range  `json:"measured"`
-	Least    Figure `json:"least"`
-	Most     Figure `json:"most"`
+	What    string `json:"what"`
+	Reports string `json:"reports,omitempty"`
+	// Mechanism is what limits here, where that is not the result's; "same" is the document's.
+	Mechanism string `json:"mechanism,omitempty"`
+	Measure   string `json:"measure"`
+	Unit      string `json:"unit,omitempty"`
+	Measured  Range  `json:"measured"`
+	Least     Figure `json:"least"`
+	Most      Figure `json:"most"`
 	// Noise is what the control arm's two runs of a round are of their mean, in percent, in the shape's own terms:
 	// throughput, or a latency. Nil: the bound does not give way to it.
 	Noise *Range `json:"noise_percent,omitempty"`

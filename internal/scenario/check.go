@@ -23,7 +23,7 @@ func machineQuantity(name string) bool { return slices.Contains(machineQuantitie
 var (
 	loadFigures = []string{
 		"tps", "mean", "p50", "p95", "p99", "p999", "longest", "within_10ms", "time_50_to_100ms", "isolation",
-		"isol01", "impact", "bytes", "transactions", "holds_after",
+		"isol01", "impact", "bytes", "transactions", "holds_after", "variation",
 	}
 	groupFigures = []string{
 		"cpu", "memory", "memory_peak", "swap", "oom_kills", "throttled", "read", "written", "read_ops", "write_ops",
@@ -284,7 +284,7 @@ func (r *reader) claims(i yamlform.Item) {
 		switch c := x.Claim; {
 		case !c.Figure.Empty() && c.Direction != "":
 			i.Fail("leave direction: out: the figure has one", "shape %q has a figure and a direction", x.What)
-		case c.Empty() && (!c.Within.Empty() || !c.None.Empty() || c.Because != ""):
+		case c.Empty() && (!c.Within.Empty() || !c.None.Empty() || c.Because != "" || x.By != ""):
 			i.Fail("write figure: or direction:", "shape %q says nothing of what the document measured", x.What)
 		}
 	}

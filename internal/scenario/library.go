@@ -34,16 +34,6 @@ func Library() ([]*Scenario, error) {
 	return all, nil
 }
 
-// Digests are those of the texts of the library's scenarios, by name.
-func Digests() (map[string]string, error) {
-	all, err := Library()
-	texts := map[string]string{}
-	for _, s := range all {
-		texts[s.Name] = s.Digest
-	}
-	return texts, err
-}
-
 // ErrUnknown says that a name is none of the library's.
 var ErrUnknown = errors.New("no such scenario")
 

@@ -436,6 +436,7 @@ func (r *reader) shape() yamlform.Form[Shape] {
 	return yamlform.Form[Shape]{Name: "a shape", Keys: []yamlform.FormKey[Shape]{
 		text("what", func(s *Shape) *string { return &s.What }),
 		text("reports", func(s *Shape) *string { return &s.Reports }),
+		text("mechanism", func(s *Shape) *string { return &s.By }),
 		bound("measure", func(s *Shape) *Expression { return &s.Measure }),
 		bound("least", func(s *Shape) *Expression { return &s.Least }),
 		bound("most", func(s *Shape) *Expression { return &s.Most }),

@@ -184,6 +184,7 @@ type Assignment struct {
 type Shape struct {
 	What     string
 	Reports  string     // what the document measured
+	By       string     // what limits here, where that is not the scenario's; "same" is the document's mechanism
 	Measure  Expression // over the figures of one round
 	Least    Expression
 	Most     Expression

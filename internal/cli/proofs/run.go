@@ -104,7 +104,7 @@ func put(document string, all ...proof.Outcome) error {
 			return err
 		}
 	}
-	texts, err := scenario.Digests()
+	texts, err := bench.Texts()
 	if err != nil {
 		return err
 	}
