@@ -109,3 +109,24 @@ func TestBusyRoundsAreMeasuredAgain(t *testing.T) {
 		t.Errorf("in a smoke run: %s", why)
 	}
 }
+
+// How much a load varies between rounds is the same in each of them, and not known of one.
+func TestVariation(t *testing.T) {
+	of := func(n int64) map[string]*trial {
+		return map[string]*trial{"alone": {figures: map[string]float64{}, outcomes: map[string]load.Outcome{
+			"l": {Transactions: n, Elapsed: time.Second}}}}
+	}
+	r := &rounds{all: []map[string]*trial{of(90), of(110), of(100)}}
+	r.vary()
+	want := 100 * math.Sqrt(200.0/3) / 100
+	for i, trials := range r.all {
+		if got := trials["alone"].figures["l.variation"]; math.Abs(got-want) > 1e-9 {
+			t.Errorf("round %d: %v %%, want %v", i, got, want)
+		}
+	}
+	one := &rounds{all: []map[string]*trial{of(90)}}
+	one.vary()
+	if got, is := one.all[0]["alone"].figures["l.variation"]; is {
+		t.Errorf("of one round it is %v", got)
+	}
+}

@@ -303,6 +303,9 @@ func (r *reader) loads(i yamlform.Item) {
 		case OnWire(l.Program) && !s.Wire:
 			i.Fail("write wire: true, and the run makes a network of its own", "load %q: %s needs a wire", l.Name,
 				l.Program)
+		case l.Remote && (!s.Wire || l.Program != "sysbench"):
+			i.Fail("write wire: true, and program: sysbench", "load %q is remote: it needs a wire and goes over TCP",
+				l.Name)
 		case l.Program == "iperf3" && l.Flow == "":
 			i.Fail("write flow: out or flow: in", "load %q says not which way it sends", l.Name)
 		case engineOf[l.Program] != nil && l.On == "":

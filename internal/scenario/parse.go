@@ -311,6 +311,7 @@ func (r *reader) load() yamlform.Form[Load] {
 		expression(r, "rate", func(l *Load) *Expression { return &l.Rate }),
 		text("group", func(l *Load) *string { return &l.Group }),
 		texts(r, "options", "", func(l *Load) *[]string { return &l.Options }),
+		flag("remote", func(l *Load) *bool { return &l.Remote }),
 		text("block", func(l *Load) *string { return &l.Block }),
 		expression(r, "size", func(l *Load) *Expression { return &l.Size }),
 		expression(r, "jobs", func(l *Load) *Expression { return &l.Jobs }),

@@ -103,6 +103,8 @@ type Load struct {
 	Rate    Expression // transactions (iperf3: Mbit) asked for in a second; none is as fast as it goes
 	Group   string     // where it runs when a policy or a peer governs; of iperf3 the near end
 	Options []string
+	// Remote: it asks over TCP from the far end of the wire, as a client on another host does.
+	Remote bool
 
 	// For fio.
 	Block    string

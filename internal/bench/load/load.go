@@ -146,7 +146,7 @@ func (d *Driver) Run(ctx context.Context, length time.Duration, wrap func([]stri
 	}
 	args, starter := d.Loader.command(d, length), d.Supervisor
 	switch {
-	case d.Flow == FlowIn: // its group holds the server
+	case d.Flow == FlowIn || d.Remote: // its group, if it has one, holds the server
 		starter = d.Far
 	case wrap != nil:
 		args = wrap(args)
