@@ -148,12 +148,12 @@ demo-smoke: deps build ## one short round of the demo, to see that it works and 
 	@scripts/demo-smoke
 
 .PHONY: bench-proof
-bench-proof: deps build ## every proof, with figures and pictures into docs/proof.md and README's table (about 35 minutes on a quiet machine; ROUNDS=5: more rounds)
-	unshare --pid --fork --mount-proc --kill-child ./bulkhead bench all --rounds $(or $(ROUNDS),2) --out dist/proof --document docs/proof.md && held=0 || held=$$?; \
+bench-proof: deps build ## every proof, with figures and pictures into docs/proof.md and README's table (about 90 minutes on a quiet machine; ONLY=demo,backup: these alone; ROUNDS=2: fewer rounds)
+	unshare --pid --fork --mount-proc --kill-child ./bulkhead bench all --rounds $(or $(ROUNDS),5) $(if $(ONLY),--only $(ONLY)) --out dist/proof --document docs/proof.md && held=0 || held=$$?; \
 		scripts/demo-table; exit $$held
 
 .PHONY: proof-check
-proof-check: ## says which scenarios were edited since the figures of docs/proof.md were measured
+proof-check: ## says which scenarios of docs/proof.md are to be measured again (edited since, few rounds), and whether it is what its results make
 	go test -tags proof -count 1 -run '^TestProofIsOfTheseScenarios$$' ./internal/bench
 
 .PHONY: race

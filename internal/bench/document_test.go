@@ -11,7 +11,7 @@ import (
 )
 
 // A measurement that shows the opposite of what a document says holds in no scenario, be it by little or by as much as
-// the document's effect.
+// the document's effect. No figure is reproduced by what would be measured without any effect.
 func TestOppositeOfTheDocumentDoesNotHold(t *testing.T) {
 	claims := 0
 	all, err := scenario.Library()
@@ -40,6 +40,14 @@ func TestOppositeOfTheDocumentDoesNotHold(t *testing.T) {
 			if math.IsNaN(none) { // what is measured without a limit: there was an effect, whatever it was
 				none = 10 * figure
 				shape.Claim.None = constant(t, none)
+			}
+			within := 2.0
+			if e := shape.Claim.Within; !e.Empty() {
+				within = e.Eval(func(string) float64 { return math.NaN() })
+			}
+			if figure != none && none != 0 && max(figure, none)/min(figure, none) <= within {
+				t.Errorf("%s: %q within a factor of %v of %v would be reproduced by %v, which is no effect", name,
+					shape.What, within, figure, none)
 			}
 			effect := math.Abs(figure - none)
 			if !math.IsNaN(figure) {
@@ -107,5 +115,26 @@ func TestBusyRoundsAreMeasuredAgain(t *testing.T) {
 	r = &rounds{fitted: &fitted{scenario: s}, smoke: true}
 	if why := r.keep(round(100), 2); why != "" {
 		t.Errorf("in a smoke run: %s", why)
+	}
+}
+
+// How much a load varies between rounds is the same in each of them, and not known of one.
+func TestVariation(t *testing.T) {
+	of := func(n int64) map[string]*trial {
+		return map[string]*trial{"alone": {figures: map[string]float64{}, outcomes: map[string]load.Outcome{
+			"l": {Transactions: n, Elapsed: time.Second}}}}
+	}
+	r := &rounds{all: []map[string]*trial{of(90), of(110), of(100)}}
+	r.vary()
+	want := 100 * math.Sqrt(200.0/3) / 100
+	for i, trials := range r.all {
+		if got := trials["alone"].figures["l.variation"]; math.Abs(got-want) > 1e-9 {
+			t.Errorf("round %d: %v %%, want %v", i, got, want)
+		}
+	}
+	one := &rounds{all: []map[string]*trial{of(90)}}
+	one.vary()
+	if got, is := one.all[0]["alone"].figures["l.variation"]; is {
+		t.Errorf("of one round it is %v", got)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"bulkhead/internal/bench/database"
 	"bulkhead/internal/bench/load"
 	"bulkhead/internal/bench/neighbour"
+	"bulkhead/internal/bench/peer"
 	"bulkhead/internal/bench/process"
 	"bulkhead/internal/host"
 	"bulkhead/internal/proof"
@@ -36,7 +37,7 @@ func wanted(s *scenario.Scenario) []process.Program {
 		add(neighbour.Programs(n.Kind, d))
 	}
 	if peersWithGroups(s) {
-		add(libcgroup)
+		add(peer.Libcgroup)
 	}
 	if !s.Swap.Empty() {
 		add(swapPrograms)
@@ -121,7 +122,7 @@ func (f *fitted) fit() {
 func (f *fitted) leaveOut() {
 	for _, arm := range f.scenario.Arms {
 		for _, g := range f.scenario.Peers[arm.Peer].Groups {
-			for _, name := range controllersOf(g.Set) {
+			for _, name := range peer.ControllersOf(g.Set) {
 				if !f.machine.v1(name) {
 					f.omitted[arm.Name] = fmt.Sprintf("the peer's files of controller %s are those of cgroup v1, "+
 						"which this host does not have", name)

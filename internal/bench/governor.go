@@ -8,6 +8,7 @@ import (
 
 	"bulkhead/internal/bench/database"
 	"bulkhead/internal/bench/fromunit"
+	"bulkhead/internal/bench/peer"
 	"bulkhead/internal/scenario"
 )
 
@@ -15,7 +16,7 @@ import (
 type governor struct {
 	*fitted
 	system    *systemUnderTest
-	peer      *peer
+	peer      *peer.Peer
 	databases func() []*database.Instance
 	texts     func() map[string]string // what policies and peers may say of the run
 	applied   string                   // the policy in force
@@ -24,12 +25,16 @@ type governor struct {
 	killed    map[string]int64         // OOM kills of the groups that there are, before the next arm
 }
 
-// govern makes the arm's policy or its peer's groups be in force, its agent run, and nothing else.
+// govern makes the arm's policy or its peer's way be in force, its agent run, and nothing else. Of an arm with both the
+// policy is put on what the peer has made, and goes before it.
 func (g *governor) govern(ctx context.Context, arm scenario.Arm) error {
 	g.system.stopAgent()
-	if g.peer.governs() {
+	if g.peer.Governs() {
 		g.killed = nil
-		if err := g.peer.release(ctx); err != nil {
+		if err := g.apply(ctx, ""); err != nil {
+			return err
+		}
+		if err := g.peer.Release(ctx); err != nil {
 			return err
 		}
 	}
@@ -38,7 +43,10 @@ func (g *governor) govern(ctx context.Context, arm scenario.Arm) error {
 			return err
 		}
 		fill := func(t scenario.Template) (string, error) { return t.Fill(g.texts(), g.value) }
-		return g.peer.apply(ctx, g.scenario.Peers[arm.Peer], fill, g.databases())
+		err := g.peer.Apply(ctx, g.scenario.Peers[arm.Peer], fill, g.databases())
+		if err != nil || arm.Policy == "" {
+			return err
+		}
 	}
 	if err := g.apply(ctx, arm.Policy); err != nil || !arm.Agent {
 		return err
@@ -84,7 +92,7 @@ func (g *governor) apply(ctx context.Context, name string) error {
 }
 
 // governed says whether a policy or a peer's groups are in force.
-func (g *governor) governed() bool { return g.applied != "" || g.peer.governs() }
+func (g *governor) governed() bool { return g.applied != "" || g.peer.Governs() }
 
 // inside makes a command start inside a group, where one governs.
 func (g *governor) inside(group string) func([]string) []string {
@@ -94,7 +102,7 @@ func (g *governor) inside(group string) func([]string) []string {
 	case g.applied != "":
 		return func(args []string) []string { return g.system.run(group, args) }
 	}
-	return func(args []string) []string { return g.peer.wrap(group, args) }
+	return func(args []string) []string { return g.peer.Wrap(group, args) }
 }
 
 // policyText is the text of a policy as the run applies it.

@@ -7,6 +7,15 @@ import (
 	"bulkhead/internal/scenario"
 )
 
+// Texts are those of the library's scenarios, as a document compares them with what it has.
+func Texts() (texts []proof.Text, err error) {
+	all, err := scenario.Library()
+	for _, s := range all {
+		texts = append(texts, proof.Text{Scenario: s.Name, Document: s.Document, Digest: s.Digest})
+	}
+	return texts, err
+}
+
 // result puts what was measured together.
 func (r *run) result() *proof.Result {
 	s := r.scenario
@@ -24,6 +33,7 @@ func (r *run) result() *proof.Result {
 	for _, in := range r.databases {
 		result.Versions[in.Name] = in.Version
 	}
+	r.rounds.vary()
 	for _, trials := range r.rounds.all {
 		r.rounds.hold(trials)
 		for _, t := range trials {

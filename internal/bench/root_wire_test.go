@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"bulkhead/internal/bench/load"
+	"bulkhead/internal/bench/peer"
 	"bulkhead/internal/bench/process"
 	"bulkhead/internal/scenario"
 )
@@ -23,7 +25,7 @@ import (
 // peersLeft are groups of a peer that are still there.
 func peersLeft(t *testing.T) (groups []string) {
 	t.Helper()
-	for _, pattern := range []string{"/sys/fs/cgroup/" + peerPrefix + "*", "/sys/fs/cgroup/*/" + peerPrefix + "*"} {
+	for _, pattern := range []string{"/sys/fs/cgroup/" + peer.Prefix + "*", "/sys/fs/cgroup/*/" + peer.Prefix + "*"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
@@ -168,6 +170,20 @@ func TestWireKilledRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = second.end(t)
+	nothingLeft(t, dir)
+}
+
+// A database answers over the wire, and a policy takes the place of what a peer's commands made there and gives it
+// back: what undoes these fails where one of them is not there.
+func TestPolicyInPlaceOfAPeersRoot(t *testing.T) {
+	needRoot(t)
+	onlyLong(t)
+	program := buildProgram(t)
+	dir := workArea(t)
+	r := startProgram(t, dir, exec.Command(program, "bench", "network-database", "--smoke", "--dir", dir))
+	if err := r.end(t); err != nil || !strings.Contains(r.all.String(), "in place of the document's commands") {
+		t.Errorf("%v\n%s", err, r.all)
+	}
 	nothingLeft(t, dir)
 }
 

@@ -64,6 +64,28 @@ func (r *rounds) hold(trials map[string]*trial) {
 	}
 }
 
+// vary gives every round of an arm how much the rates of its loads vary between the rounds: their standard deviation,
+// in percent of their mean. Of one round that is not known.
+func (r *rounds) vary() {
+	rates := map[string][]float64{} // by arm and load
+	for _, trials := range r.all {
+		for arm, t := range trials {
+			for load, o := range t.outcomes {
+				rates[arm+"."+load] = append(rates[arm+"."+load], o.Rate())
+			}
+		}
+	}
+	for _, trials := range r.all {
+		for arm, t := range trials {
+			for load := range t.outcomes {
+				if d := proof.Distribute(rates[arm+"."+load]); d.Count > 1 {
+					t.figures[load+".variation"] = 100 * float64(d.Stdev/d.Mean)
+				}
+			}
+		}
+	}
+}
+
 // armResult puts the rounds of one arm together.
 func (r *rounds) armResult(arm scenario.Arm) proof.Arm {
 	a := proof.Arm{Name: arm.Name, Text: arm.Text, Policy: arm.Policy, Peer: arm.Peer,
@@ -111,7 +133,7 @@ func (r *rounds) armResult(arm scenario.Arm) proof.Arm {
 
 // find measures one shape in every round and judges it.
 func (r *rounds) find(s scenario.Shape) proof.Finding {
-	f := proof.Finding{What: s.What, Reports: s.Reports, Measure: s.Measure.String(), Unit: s.Unit,
+	f := proof.Finding{What: s.What, Reports: s.Reports, Mechanism: s.By, Measure: s.Measure.String(), Unit: s.Unit,
 		Least: proof.Figure(math.NaN()), Most: proof.Figure(math.NaN())}
 	least, most := s.Least, s.Most
 	if r.smoke {

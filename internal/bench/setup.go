@@ -13,6 +13,7 @@ import (
 	"bulkhead/internal/bench/database"
 	"bulkhead/internal/bench/load"
 	"bulkhead/internal/bench/neighbour"
+	"bulkhead/internal/bench/peer"
 	"bulkhead/internal/bench/process"
 	"bulkhead/internal/bench/rootfs"
 	"bulkhead/internal/bench/sampler"
@@ -28,7 +29,7 @@ func (r *run) setUp(ctx context.Context) error {
 	if err := r.makeSupervisors(); err != nil {
 		return err
 	}
-	r.governor.peer = &peer{paths: r.paths, supervisor: r.supervisor}
+	r.governor.peer = &peer.Peer{Paths: r.paths, Supervisor: r.supervisor}
 	if err := r.makeDir(ctx); err != nil {
 		r.undo.Add("end processes", func(context.Context) error { return r.closeSupervisors() })
 		return err
@@ -65,11 +66,11 @@ func (r *run) setUp(ctx context.Context) error {
 			Host: r.host, Tree: tree, Hierarchies: r.machine.facts.Hierarchies, Groups: r.scenario.GroupsOf(arm),
 			Databases: r.databases,
 			Members:   members, Governed: governed, Nodes: r.nodes(),
-			Prefixes: []string{"/" + unitname.TopPrefix, "/" + benchName + "/", "/" + peerPrefix},
+			Prefixes: []string{"/" + unitname.TopPrefix, "/" + benchName + "/", "/" + peer.Prefix},
 		}
 	}
 	if len(r.scenario.Peers) > 0 {
-		r.undo.Add("take the peer's groups away", r.governor.peer.release)
+		r.undo.Add("take the peer's groups away", r.governor.peer.Release)
 	}
 	r.undo.Add("release the groups", r.governor.system.releaseAll)
 	about := Estimate(r.scenario, r.options)
@@ -125,7 +126,7 @@ func (r *run) makeDir(ctx context.Context) error {
 	// The run that was killed may have been of another scenario: whoever has libcgroup's programs may have had its
 	// groups.
 	if r.paths.AddIfThere("lscgroup") && r.paths.AddIfThere("cgdelete") {
-		if err := r.governor.peer.sweep(ctx); err != nil {
+		if err := r.governor.peer.Sweep(ctx); err != nil {
 			return err
 		}
 	}

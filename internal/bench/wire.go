@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"bulkhead/internal/bench/load"
+	"bulkhead/internal/bench/peer"
 	"bulkhead/internal/bench/process"
 )
 
@@ -34,8 +35,8 @@ func (r *run) layWire(ctx context.Context) error {
 		{r.far, []string{"link", "set", load.FarNIC, "up"}},
 		{r.supervisor, []string{"link", "set", load.NearNIC, "up"}},
 	} {
-		ip := &peer{paths: r.paths, supervisor: c.at}
-		if _, err := ip.do(ctx, "ip", c.args...); err != nil {
+		ip := &peer.Peer{Paths: r.paths, Supervisor: c.at}
+		if _, err := ip.Do(ctx, "ip", c.args...); err != nil {
 			return fmt.Errorf("lay the wire: %w", err)
 		}
 	}

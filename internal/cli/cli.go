@@ -27,6 +27,7 @@ import (
 	"bulkhead/internal/cli/advice"
 	"bulkhead/internal/cli/manual"
 	"bulkhead/internal/cli/memory"
+	"bulkhead/internal/cli/proofs"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/schedule"
 	"bulkhead/internal/cli/screen"
@@ -198,8 +199,10 @@ Start here:
 		freezeCmd(s), thawCmd(s), confirmCmd(s))
 	addGroup(root, groupBack, "Back:", rollbackCmd(s), releaseCmd(s))
 	addGroup(root, groupOther, "And:", append(s.observing().Other(), agentCmd(s), importCmd(s), exportCmd(s),
-		benchCmd(&s.output), manual.SchemaCommand(s.stdout), unit.Command(s.text, s.parsed, s.open, s.print),
-		usage.CompletionCommand(s.stdout), versionCmd(&s.output))...)
+		proofs.Command(proofs.Session{Out: s.out, Text: s.text, Stderr: s.stderr, Print: s.print, Commit: commit(),
+			Failed: exit{int(api.CodeFailed)}}), manual.SchemaCommand(s.stdout),
+		unit.Command(s.text, s.parsed, s.open, s.print), usage.CompletionCommand(s.stdout),
+		versionCmd(&s.output))...)
 	root.AddCommand(watchdogCmd(s), advice.OutsideCommand(s.look), probeLoadCmd(s), manual.Command())
 	root.SetHelpCommand(usage.HelpCommand())
 	root.SetHelpCommandGroupID(groupOther)

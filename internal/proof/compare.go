@@ -1,12 +1,9 @@
 package proof
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math"
-	"os"
 )
 
 // Outcome is what became of one scenario of several.
@@ -38,30 +35,6 @@ func WriteOutcomes(w io.Writer, all []Outcome) error {
 	}
 	_, err := io.WriteString(w, table(rows, 2))
 	return err
-}
-
-// maxResult is more than any result has: a second of an arm is some hundred bytes.
-const maxResult = 256 << 20
-
-// ReadFile reads a result that WriteFiles wrote.
-func ReadFile(path string) (r *Result, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("read result: %w", err)
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	text, err := io.ReadAll(io.LimitReader(f, maxResult))
-	if err != nil {
-		return nil, fmt.Errorf("read result %q: %w", path, err)
-	}
-	r = new(Result)
-	if err := json.Unmarshal(text, r); err != nil {
-		return nil, fmt.Errorf("read result %q: %w", path, err)
-	}
-	if r.Scenario == "" || len(r.Arms) == 0 {
-		return nil, fmt.Errorf("read result %q: it holds no arm of a scenario", path)
-	}
-	return r, nil
 }
 
 // Comparison is two results of one scenario side by side.

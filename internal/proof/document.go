@@ -1,86 +1,79 @@
 package proof
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
 // documentPictures are the plots that a document shows of each scenario; the page has them all.
 var documentPictures = []string{"arms", "rate"}
 
-// WriteDocument writes several results as one Markdown file, and their pictures into a directory of its name beside it.
-// how is the command that made them, and commit what its program was built from, "" where that is not known.
-func WriteDocument(path, how, commit string, all []Outcome) error {
-	dir := strings.TrimSuffix(path, filepath.Ext(path))
+// WriteDocument writes the results that are kept beside a document as one Markdown file, and their pictures beside it.
+// texts are what the scenarios are now, in the document's order.
+func WriteDocument(path string, texts []Text) error {
+	all, err := kept(path, texts)
+	if err != nil {
+		return fmt.Errorf("write the document: %w", err)
+	}
+	dir := besides(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("write the document: %w", err)
 	}
 	var b strings.Builder
-	b.WriteString("# Proof\n\n")
-	if how = "`" + how + "`"; commit != "" {
-		how += " at commit " + commit
-	}
-	fmt.Fprintf(&b, "Made by %s; [bench.md](bench.md) says what the words mean. Nothing here was typed by hand.\n\n",
-		how)
+	fmt.Fprintf(&b, "# Proof\n\nPut together by `bulkhead bench document` from the results in [%s](%[1]s), each of "+
+		"which has its own commit, date and machine; [bench.md](bench.md) says what the words mean. Nothing here was "+
+		"typed by hand.\n\n", filepath.Base(dir))
 	writeOverview(&b, all)
-	for _, o := range all {
-		if o.Result == nil {
+	writeClaims(&b, all)
+	for _, e := range all {
+		if e.Result == nil {
 			continue
 		}
-		o.Result.writeSection(&b, filepath.Base(dir))
-		pictures := o.Result.Pictures()
+		e.writeSection(&b, filepath.Base(dir))
+		pictures := e.Result.Pictures()
 		for _, name := range documentPictures {
-			if err := replace(filepath.Join(dir, o.Scenario+"-"+name+".svg"), []byte(pictures[name]+"\n")); err != nil {
+			picture := filepath.Join(dir, e.Result.Scenario+"-"+name+".svg")
+			if err := replace(picture, []byte(pictures[name]+"\n")); err != nil {
 				return fmt.Errorf("write the document: %w", err)
 			}
 		}
 	}
-	if err := replace(path, []byte(b.String())); err != nil {
+	if err := replace(path, []byte(strings.TrimRight(b.String(), "\n")+"\n")); err != nil {
 		return fmt.Errorf("write the document: %w", err)
 	}
 	return nil
 }
 
-// mark is a line of a document that no reader sees: which text of a scenario the figures are of.
-func mark(scenario, digest string) string {
-	return fmt.Sprintf("<!-- figures of %s, text %s -->", scenario, digest)
-}
-
-// Outdated gives the scenarios whose text, by its digest, is another than that of the figures in a document, or of
-// which it has none.
-func Outdated(document string, digests map[string]string) (names []string) {
-	for _, name := range slices.Sorted(maps.Keys(digests)) {
-		if !strings.Contains(document, mark(name, digests[name])) {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// writeOverview says where and when, which scenarios held, and how far the machine could be trusted.
-func writeOverview(b *strings.Builder, all []Outcome) {
+// writeOverview says where and when, which scenarios held, and how far the machines could be trusted.
+func writeOverview(b *strings.Builder, all []entry) {
 	versions := map[string]bool{}
-	noisy := 0
-	ran := 0
-	for _, o := range all {
-		if o.Result == nil {
+	var machines []string
+	noisy, ran := 0, 0
+	for _, e := range all {
+		if e.Result == nil {
 			continue
 		}
-		if ran == 0 {
-			fmt.Fprintf(b, "Machine: %s. Begun %s.\n", o.Result.Machine,
-				o.Result.Started.Format("2006-01-02 15:04 MST"))
-		}
 		ran++
-		if !Quiet(o.Result.Control) {
+		if !Quiet(e.Result.Control) {
 			noisy++
 		}
-		for _, v := range o.Result.Versions {
+		if !slices.Contains(machines, e.Result.Machine) {
+			machines = append(machines, e.Result.Machine)
+		}
+		for _, v := range e.Result.Versions {
 			versions[v] = true
 		}
+	}
+	for i, m := range machines {
+		fmt.Fprintf(b, "Machine %d: %s.\n", i+1, m)
 	}
 	if len(versions) > 0 {
 		fmt.Fprintf(b, "Servers: %s.\n", strings.Join(slices.Sorted(maps.Keys(versions)), ", "))
@@ -92,28 +85,100 @@ func writeOverview(b *strings.Builder, all []Outcome) {
 				"(column \"alone against alone\"), also when they were run again: nothing of them is decided.\n",
 			noisy, ran)
 	}
-	b.WriteString("\n| scenario | repeats | rounds | load before | alone against alone | result |\n" +
-		"| --- | --- | --- | --- | --- | --- |\n")
-	for _, o := range all {
-		switch {
-		case o.LeftOut != "":
-			fmt.Fprintf(b, "| %s | | | | | left out: %s |\n", o.Scenario, cell(o.LeftOut))
-		case o.Result == nil:
-			fmt.Fprintf(b, "| %s | | | | | failed: %s |\n", o.Scenario, cell(o.Failed))
+	b.WriteString("\n| scenario | repeats | commit | begun (UTC) | machine | rounds | load before | " +
+		"alone against alone | result |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
+	for _, e := range all {
+		switch r := e.Result; {
+		case r == nil:
+			fmt.Fprintf(b, "| %s | %s | | | | | | | %s |\n", e.Text.Scenario, cell(e.Document), e.missing())
 		default:
-			r := o.Result
-			smoke := ""
-			if r.Smoke {
-				smoke = " (smoke)"
+			wanting := e.wanting()
+			if wanting != "" {
+				wanting = "; " + wanting
 			}
 			load, _, _ := strings.Cut(r.Load, " ")
-			fmt.Fprintf(b, "| [%s](#%s) | %s | %d of %d s | %s | %s – %s | %s%s |\n", r.Scenario,
-				r.Scenario, cell(r.Document), r.Rounds, r.Seconds,
-				load, percent(float64(r.Control.Low)), percent(float64(r.Control.High)), r.tally(), smoke)
+			fmt.Fprintf(b, "| [%s](#%s) | %s | %s | %s | %d | %d of %d s | %s | %s – %s | %s%s |\n", r.Scenario,
+				r.Scenario, cell(r.Document), r.commit(), r.begun(), 1+slices.Index(machines, r.Machine), r.Rounds,
+				r.Seconds, load, percent(float64(r.Control.Low)), percent(float64(r.Control.High)), r.tally(), wanting)
 		}
 	}
 	b.WriteString("\n")
 }
+
+// missing is why there is no result.
+func (e entry) missing() string {
+	if e.LeftOut != "" {
+		return "left out: " + cell(e.LeftOut)
+	}
+	return e.wanting()
+}
+
+// experiment is the number of an experiment of the documents: 9 of "E9 and E10".
+var experiment = regexp.MustCompile(`\bE(\d+)`)
+
+// writeClaims sets every figure of the documents beside what was measured, in the order of their experiments.
+func writeClaims(b *strings.Builder, all []entry) {
+	number := func(e entry) int {
+		if m := experiment.FindStringSubmatch(e.Document); m != nil {
+			n, _ := strconv.Atoi(m[1])
+			return n
+		}
+		return math.MaxInt
+	}
+	all = slices.DeleteFunc(slices.Clone(all), func(e entry) bool { return e.Document == "" })
+	if len(all) == 0 {
+		return
+	}
+	slices.SortStableFunc(all, func(x, y entry) int { return cmp.Compare(number(x), number(y)) })
+	b.WriteString("## Beside the documents\n\n| repeats | scenario | shape | mechanism | document | measured | " +
+		"verdict |\n| --- | --- | --- | --- | --- | --- | --- |\n")
+	for _, e := range all {
+		r := e.Result
+		if r == nil {
+			fmt.Fprintf(b, "| %s | %s | | | | | %s |\n", cell(e.Document), e.Text.Scenario, e.missing())
+			continue
+		}
+		claims := 0
+		for _, f := range r.Shape {
+			if f.Document == nil {
+				continue
+			}
+			claims++
+			fmt.Fprintf(b, "| %s | [%s](#%s) | %s | %s | %s | %s | %s |\n", cell(r.Document), r.Scenario, r.Scenario,
+				cell(f.What), cell(r.mechanism(f)), cell(f.Reports), f.measured(), f.Verdict)
+		}
+		if claims == 0 {
+			fmt.Fprintf(b, "| %s | [%s](#%s) | | %s | no figure | | %s |\n", cell(r.Document), r.Scenario, r.Scenario,
+				cell(r.mechanism(Finding{Document: &Claim{}})), r.tally())
+		}
+	}
+	b.WriteString("\n")
+}
+
+// mechanism is what limits where a finding repeats a document: "same", or what else. Why is in the result's Mechanism.
+func (r *Result) mechanism(f Finding) string {
+	switch _, here, other := strings.Cut(r.Mechanism, "; here "); {
+	case f.Document == nil:
+		return ""
+	case f.Mechanism != "":
+		return f.Mechanism
+	case other:
+		ours, _, _ := strings.Cut(here, ": ")
+		return ours
+	}
+	return "same"
+}
+
+// commit is that of the program, as many digits as tell it from all others.
+func (r *Result) commit() string {
+	const digits = 8
+	if r.Commit == "" {
+		return "not known"
+	}
+	return r.Commit[:min(digits, len(r.Commit))]
+}
+
+func (r *Result) begun() string { return r.Started.UTC().Format("2006-01-02 15:04") }
 
 // cell makes text fit into a table of Markdown.
 func cell(text string) string {
@@ -122,9 +187,9 @@ func cell(text string) string {
 }
 
 // writeSection writes one result.
-func (r *Result) writeSection(b *strings.Builder, pictures string) {
-	fmt.Fprintf(b, "## %s\n\n%s\n\n%s.", r.Scenario, mark(r.Scenario, r.Digest),
-		strings.ToUpper(r.Title[:1])+r.Title[1:])
+func (e entry) writeSection(b *strings.Builder, pictures string) {
+	r := e.Result
+	fmt.Fprintf(b, "## %s\n\n%s.", r.Scenario, strings.ToUpper(r.Title[:1])+r.Title[1:])
 	if r.Document != "" {
 		fmt.Fprintf(b, " Repeats %s, which reports: %s. Mechanism: %s.", r.Document, r.Reports,
 			r.Mechanism)
@@ -136,11 +201,16 @@ func (r *Result) writeSection(b *strings.Builder, pictures string) {
 		}
 		fmt.Fprintf(b, " Scale: %s.", strings.Join(parts, ", "))
 	}
-	b.WriteString("\n\n| shape | document | measured | lowest – highest | wanted | verdict |\n" +
-		"| --- | --- | --- | --- | --- | --- |\n")
+	fmt.Fprintf(b, "\n\nMeasured %s UTC at commit %s, %s of %d s: %s.", r.begun(), r.commit(),
+		Plural(r.Rounds, "round"), r.Seconds, r.Machine)
+	if wanting := e.wanting(); wanting != "" {
+		fmt.Fprintf(b, " **To be measured again: %s.**", wanting)
+	}
+	b.WriteString("\n\n| shape | mechanism | document | measured | lowest – highest | wanted | verdict |\n" +
+		"| --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, f := range r.Shape {
-		fmt.Fprintf(b, "| %s | %s | %s | %s – %s | %s | %s |\n", cell(f.What), cell(f.Reports), f.measured(),
-			f.text(f.Measured.Low), f.text(f.Measured.High), f.wanted(), f.Verdict)
+		fmt.Fprintf(b, "| %s | %s | %s | %s | %s – %s | %s | %s |\n", cell(f.What), cell(r.mechanism(f)),
+			cell(f.Reports), f.measured(), f.text(f.Measured.Low), f.text(f.Measured.High), f.wanted(), f.Verdict)
 	}
 	b.WriteString("\n| arm | per second | p50 | p95 | p99 | p99.9 | isolation | isol-01 |\n" +
 		"| --- | --- | --- | --- | --- | --- | --- | --- |\n")
@@ -152,11 +222,33 @@ func (r *Result) writeSection(b *strings.Builder, pictures string) {
 				milliseconds(l.of("p999")), percent(l.of("isolation")), percent(l.of("isol01")))
 		}
 	}
+	r.writeCalls(b)
 	r.writeRemarks(b)
 	for _, name := range documentPictures {
 		fmt.Fprintf(b, "\n![%s: %s](%s/%s-%s.svg)\n", r.Scenario, name, pictures, r.Scenario, name)
 	}
 	b.WriteString("\n")
+}
+
+// judged are words of measures that are about the histogram of response times.
+var judged = regexp.MustCompile(`(\w+)\.(?:within_10ms|time_50_to_100ms)\b`)
+
+// writeCalls writes the histogram of response times of arms of which a shape judges it.
+func (r *Result) writeCalls(b *strings.Builder) {
+	for i := range r.Arms {
+		a := &r.Arms[i]
+		if !slices.ContainsFunc(r.Shape, func(f Finding) bool {
+			m := judged.FindStringSubmatch(f.Measure)
+			return m != nil && m[1] == a.Name
+		}) {
+			continue
+		}
+		fmt.Fprintf(b, "\nResponse times, %s:\n\n| response time | duration | %% | calls | mean | min | max |\n"+
+			"| --- | --- | --- | --- | --- | --- | --- |\n", a.Text)
+		for _, p := range a.Responses {
+			fmt.Fprintf(b, "| %s |\n", strings.Join(p.cells(), " | "))
+		}
+	}
 }
 
 // writeRemarks writes why arms did not run and what the host does not hold.

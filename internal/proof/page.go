@@ -64,9 +64,7 @@ func (r *Result) view() view {
 		if a.Name != "again" && len(a.Histogram) > 0 {
 			table := answers{Arm: a.Text}
 			for _, p := range a.Responses {
-				table.Rows = append(table.Rows,
-					[]string{p.Range, fixed(p.Duration, 2) + " s", fixed(p.Percent, 1), Number(float64(p.Calls)),
-						milliseconds(float64(p.Mean)), milliseconds(float64(p.Min)), milliseconds(float64(p.Max))})
+				table.Rows = append(table.Rows, p.cells())
 			}
 			v.Answers = append(v.Answers, table)
 		}

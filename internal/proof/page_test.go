@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -116,38 +117,91 @@ func TestWriteText(t *testing.T) {
 	}
 }
 
+// A document is put together from what is kept beside it, each result with its own commit, date, machine and rounds.
 func TestDocument(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "proof.md")
-	noisy := example()
-	noisy.Control.Low = 70
-	if err := WriteDocument(path, "bulkhead bench all", "c0ffee",
-		[]Outcome{{Scenario: "example", Result: noisy}, {Scenario: "big", LeftOut: "it needs 64 CPUs"}}); err != nil {
+	noisy, other := example(), example()
+	noisy.Control.Low, noisy.Digest, noisy.Commit = 70, "0123", "c0ffee00112233"
+	other.Scenario, other.Digest, other.Rounds, other.Machine = "other", "4567", 5, "64 CPUs"
+	now := []Text{{"big", "E12", ""}, {"broken", "", ""}, {"example", "E1", "0123"}, {"new", "", ""},
+		{"other", "E2", "89ab"}}
+	other.Shape = append(other.Shape, Finding{What: "calls within 10 ms", Reports: "55 %", Mechanism: "quotas",
+		Measure: "alone.within_10ms", Unit: "%", Document: &Claim{Figure: 55}, Measured: Range{90, 90, 90},
+		Least: Figure(nan), Most: Figure(nan), Verdict: DirectionOnly, Held: true})
+	other.Document, other.Mechanism = "E2", "CPU sets; here CPU limits: few CPUs"
+	for _, o := range []Outcome{{Scenario: "example", Result: noisy}, {Scenario: "other", Result: other},
+		{Scenario: "big", LeftOut: "it needs 64 CPUs"}, {Scenario: "broken", Failed: "no"},
+		{Scenario: "other", LeftOut: "it needs 64 CPUs"}} { // but there is a result
+		if err := Keep(path, o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := WriteDocument(path, now); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"In 1 of 1 scenarios", "left out: it needs 64 CPUs",
-		"| it is kept |  | 98 % | 90 % – 101 % | at least 95 % | holds |", "(proof/example-rate.svg)", "1 of 1 " +
-			"shapes hold"} {
+	for _, want := range []string{
+		"In 1 of 2 scenarios", "left out: it needs 64 CPUs", "Machine 2: 64 CPUs.",
+		"| it is kept |  |  | 98 % | 90 % – 101 % | at least 95 % | holds |", "(proof/example-rate.svg)",
+		"| E1 | [example](#example) | | same | no figure | | 1 of 1 shapes hold |\n| E2 | [other](#other) | calls " +
+			"within 10 ms | quotas | 55 % | 90 % | direction only |\n" +
+			"| E12 | big | | | | | left out: it needs 64 CPUs |",
+		"Response times, alone:\n\n", "| 0 - 5 ms | 0.04 s | 18.4 | 90 | 0.50 ms | 0.50 ms | 0.50 ms |",
+		"| [example](#example) | E1 | c0ffee00 | 2026-11-22 10:00 | 1 | 3 of 5 s | 0.1 | 70.0 % – 103.0 % | " +
+			"1 of 1 shapes hold; fewer than 5 rounds |",
+		"| [other](#other) | E2 | not known | 2026-11-22 10:00 | 2 | 5 of 5 s | 0.1 | 97.0 % – 103.0 % | " +
+			"2 of 2 shapes hold; text changed since |",
+		"Measured 2026-11-22 10:00 UTC at commit c0ffee00, 3 rounds of 5 s: 2 CPUs.",
+		"**To be measured again: text changed since.**",
+		"| new |  | | | | | | | no result is kept |", "| broken |  | | | | | | | no result is kept |",
+	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the document lacks %q:\n%s", want, text)
 		}
 	}
-	if !strings.Contains(string(text), "Made by `bulkhead bench all` at commit c0ffee;") {
-		t.Errorf("the document does not say what made it:\n%s", text)
-	}
-	now := map[string]string{"example": noisy.Digest}
-	if names := Outdated(string(text), now); len(names) > 0 {
-		t.Errorf("outdated are %v", names)
-	}
-	now["example"], now["new"] = "0123", "4567"
-	if names := Outdated(string(text), now); len(names) != 2 {
-		t.Errorf("of an edited and a new scenario only %v are outdated", names)
+	lacks, err := Wanting(path, now)
+	want := []string{"broken: no result is kept", "example: fewer than 5 rounds", "new: no result is kept",
+		"other: text changed since"}
+	if err != nil || !slices.Equal(lacks, want) {
+		t.Errorf("to be measured again are %q (%v), want %q", lacks, err, want)
 	}
 	if _, err := os.Stat(strings.TrimSuffix(path, ".md") + "/example-rate.svg"); err != nil {
 		t.Error(err)
+	}
+	r, err := ReadFile(keptAt(path, "example"))
+	if err != nil || r.Arms[0].Rounds[0].Groups != nil || len(r.Arms[0].Rounds[0].Seconds) != 5 {
+		t.Errorf("kept is %+v (%v)", r, err)
+	}
+	if noisy.Arms[0].Rounds[0].Groups == nil {
+		t.Error("what is not kept was taken from the result itself")
+	}
+}
+
+// What says too little is not kept, nor what is too large, and a file of another scenario is no result of this one.
+func TestKeepRefuses(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "proof.md")
+	smoke, large := example(), example()
+	smoke.Smoke = true
+	for i := range 20000 {
+		large.Arms[0].Rounds[0].Seconds = append(large.Arms[0].Rounds[0].Seconds, Second{At: float64(i),
+			TPS: math.Sin(float64(i))})
+	}
+	for _, r := range []*Result{smoke, large} {
+		if err := Keep(path, Outcome{Scenario: "example", Result: r}); err == nil {
+			t.Errorf("smoke %v: it was kept", r.Smoke)
+		}
+	}
+	if err := Keep(path, Outcome{Scenario: "other", Result: example()}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(keptAt(path, "other"), keptAt(path, "example")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Wanting(path, []Text{{Scenario: "example"}}); err == nil {
+		t.Error("the result of another scenario was read")
 	}
 }
 
@@ -158,7 +212,7 @@ func TestLoadsOfAnArm(t *testing.T) {
 	r.Arms[0].Figures["commits.tps"], r.Arms[0].Figures["reads.tps"] = Range{70, 60, 80}, Range{2100, 2000, 2200}
 	r.Arms[1].Figures["commits.tps"], r.Arms[1].Figures["commits.isol01"] = Range{69, 68, 70}, Range{55, 50, 60}
 	var b strings.Builder
-	r.writeSection(&b, "proof")
+	entry{Outcome: Outcome{Result: r}}.writeSection(&b, "proof")
 	for want, times := range map[string]int{"| alone: commits | 70 |": 1, "| alone: reads | 2,100 |": 1,
 		"| held <under> the policy: commits | 69 |": 1, "| 55.0 % |": 1, "policy: reads": 0} {
 		if got := strings.Count(b.String(), want); got != times {

@@ -31,6 +31,8 @@ func (f *Figure) UnmarshalJSON(text []byte) error {
 // Result is what one run of a scenario found. Field names are stable.
 type Result struct {
 	Scenario string `json:"scenario"`
+	// Commit is what the program was built from that measured it; "" is not known.
+	Commit string `json:"commit,omitempty"`
 	// Digest tells the text of the scenario's file from every other.
 	Digest   string `json:"scenario_digest"`
 	Title    string `json:"title"`
@@ -149,13 +151,15 @@ type Bucket struct {
 
 // Finding is one shape that was wanted, and what was measured.
 type Finding struct {
-	What     string `json:"what"`
-	Reports  string `json:"reports,omitempty"`
-	Measure  string `json:"measure"`
-	Unit     string `json:"unit,omitempty"`
-	Measured Range  `json:"measured"`
-	Least    Figure `json:"least"`
-	Most     Figure `json:"most"`
+	What    string `json:"what"`
+	Reports string `json:"reports,omitempty"`
+	// Mechanism is what limits here, where that is not the result's; "same" is the document's.
+	Mechanism string `json:"mechanism,omitempty"`
+	Measure   string `json:"measure"`
+	Unit      string `json:"unit,omitempty"`
+	Measured  Range  `json:"measured"`
+	Least     Figure `json:"least"`
+	Most      Figure `json:"most"`
 	// Noise is what the control arm's two runs of a round are of their mean, in percent, in the shape's own terms:
 	// throughput, or a latency. Nil: the bound does not give way to it.
 	Noise *Range `json:"noise_percent,omitempty"`

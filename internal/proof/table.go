@@ -248,12 +248,16 @@ func (r *Result) writeResponses(b *strings.Builder) {
 			if p.Calls == 0 && p.Range != "TOTAL" {
 				continue
 			}
-			rows = append(rows, []string{p.Range, fixed(p.Duration, 2) + " s", fixed(p.Percent, 1),
-				Number(float64(p.Calls)), milliseconds(float64(p.Mean)),
-				milliseconds(float64(p.Min)), milliseconds(float64(p.Max))})
+			rows = append(rows, p.cells())
 		}
 		fmt.Fprintf(b, "%s:\n%s\n", a.Text, table(rows, 1, 2, 3, 4, 5, 6))
 	}
+}
+
+// cells are those of a row of the histogram of response times.
+func (p Response) cells() []string {
+	return []string{p.Range, fixed(p.Duration, 2) + " s", fixed(p.Percent, 1), Number(float64(p.Calls)),
+		milliseconds(float64(p.Mean)), milliseconds(float64(p.Min)), milliseconds(float64(p.Max))}
 }
 
 // writeShape prints what was wanted beside what was measured.

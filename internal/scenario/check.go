@@ -23,7 +23,7 @@ func machineQuantity(name string) bool { return slices.Contains(machineQuantitie
 var (
 	loadFigures = []string{
 		"tps", "mean", "p50", "p95", "p99", "p999", "longest", "within_10ms", "time_50_to_100ms", "isolation",
-		"isol01", "impact", "bytes", "transactions", "holds_after",
+		"isol01", "impact", "bytes", "transactions", "holds_after", "variation",
 	}
 	groupFigures = []string{
 		"cpu", "memory", "memory_peak", "swap", "oom_kills", "throttled", "read", "written", "read_ops", "write_ops",
@@ -284,7 +284,7 @@ func (r *reader) claims(i yamlform.Item) {
 		switch c := x.Claim; {
 		case !c.Figure.Empty() && c.Direction != "":
 			i.Fail("leave direction: out: the figure has one", "shape %q has a figure and a direction", x.What)
-		case c.Empty() && (!c.Within.Empty() || !c.None.Empty() || c.Because != ""):
+		case c.Empty() && (!c.Within.Empty() || !c.None.Empty() || c.Because != "" || x.By != ""):
 			i.Fail("write figure: or direction:", "shape %q says nothing of what the document measured", x.What)
 		}
 	}
@@ -303,6 +303,9 @@ func (r *reader) loads(i yamlform.Item) {
 		case OnWire(l.Program) && !s.Wire:
 			i.Fail("write wire: true, and the run makes a network of its own", "load %q: %s needs a wire", l.Name,
 				l.Program)
+		case l.Remote && (!s.Wire || l.Program != "sysbench"):
+			i.Fail("write wire: true, and program: sysbench", "load %q is remote: it needs a wire and goes over TCP",
+				l.Name)
 		case l.Program == "iperf3" && l.Flow == "":
 			i.Fail("write flow: out or flow: in", "load %q says not which way it sends", l.Name)
 		case engineOf[l.Program] != nil && l.On == "":

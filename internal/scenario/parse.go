@@ -228,9 +228,12 @@ func (r *reader) whole() yamlform.Form[Scenario] {
 // scenarioName is how a scenario is called on the command line, and how files of its results begin.
 var scenarioName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,40}$`)
 
+// verbs are words that bulkhead bench itself knows.
+var verbs = []string{"all", "list", "compare", "document", "hog", "forward"}
+
 // Name says whether a word can be the name of a scenario.
 func Name(s string) bool {
-	return scenarioName.MatchString(s) && s != "all" && s != "list" && s != "compare" && s != "hog"
+	return scenarioName.MatchString(s) && !slices.Contains(verbs, s)
 }
 
 // scale reads the quantities; one may use those above it.
@@ -312,6 +315,7 @@ func (r *reader) load() yamlform.Form[Load] {
 		expression(r, "rate", func(l *Load) *Expression { return &l.Rate }),
 		text("group", func(l *Load) *string { return &l.Group }),
 		texts(r, "options", "", func(l *Load) *[]string { return &l.Options }),
+		flag("remote", func(l *Load) *bool { return &l.Remote }),
 		text("block", func(l *Load) *string { return &l.Block }),
 		expression(r, "size", func(l *Load) *Expression { return &l.Size }),
 		expression(r, "jobs", func(l *Load) *Expression { return &l.Jobs }),
@@ -437,6 +441,7 @@ func (r *reader) shape() yamlform.Form[Shape] {
 	return yamlform.Form[Shape]{Name: "a shape", Keys: []yamlform.FormKey[Shape]{
 		text("what", func(s *Shape) *string { return &s.What }),
 		text("reports", func(s *Shape) *string { return &s.Reports }),
+		text("mechanism", func(s *Shape) *string { return &s.By }),
 		bound("measure", func(s *Shape) *Expression { return &s.Measure }),
 		bound("least", func(s *Shape) *Expression { return &s.Least }),
 		bound("most", func(s *Shape) *Expression { return &s.Most }),

@@ -104,6 +104,8 @@ type Load struct {
 	Rate    Expression // transactions (iperf3: Mbit) asked for in a second; none is as fast as it goes
 	Group   string     // where it runs when a policy or a peer governs; of iperf3 the near end
 	Options []string
+	// Remote: it asks over TCP from the far end of the wire, as a client on another host does.
+	Remote bool
 
 	// For fio.
 	Block    string
@@ -185,6 +187,7 @@ type Assignment struct {
 type Shape struct {
 	What     string
 	Reports  string     // what the document measured
+	By       string     // what limits here, where that is not the scenario's; "same" is the document's mechanism
 	Measure  Expression // over the figures of one round
 	Least    Expression
 	Most     Expression

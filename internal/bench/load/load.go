@@ -146,7 +146,7 @@ func (d *Driver) Run(ctx context.Context, length time.Duration, wrap func([]stri
 	}
 	args, starter := d.Loader.command(d, length), d.Supervisor
 	switch {
-	case d.Flow == FlowIn: // its group holds the server
+	case d.fromFar():
 		starter = d.Far
 	case wrap != nil:
 		args = wrap(args)
@@ -205,6 +205,9 @@ func (d *Driver) Run(ctx context.Context, length time.Duration, wrap func([]stri
 	}
 	return a.outcome, runErr
 }
+
+// fromFar says whether the program asks from the far end of the wire. A group of the load holds its server then.
+func (d *Driver) fromFar() bool { return d.Flow == FlowIn || d.Remote }
 
 // firstWord is a reader that tells when something came.
 type firstWord struct {

@@ -163,6 +163,8 @@ func (d *Driver) sysbenchArgs() []string {
 		if in.Engine == "mariadb" {
 			name = database.OwnPlace
 		}
+	case d.Remote:
+		args = append(args, "--"+kind+"-host="+NearAddr, "--"+kind+"-port="+strconv.Itoa(in.Port))
 	case kind == "mysql":
 		args = append(args, "--mysql-socket="+in.Socket)
 	default:

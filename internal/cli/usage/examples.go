@@ -19,9 +19,12 @@ var examples = map[string]string{
 	"bench": `  bulkhead bench list       which proofs there are
   bulkhead bench demo       a MariaDB alone, beside hogs, and beside the same hogs under a policy
   bulkhead bench all --rounds 2 --out /var/tmp/proof`,
-	"bench all":     `  bulkhead bench all --rounds 2 --out /var/tmp/proof`,
-	"bench compare": `  bulkhead bench compare old.json new.json`,
-	"bench list":    `  bulkhead bench list`,
+	"bench all": `  bulkhead bench all --rounds 2 --out /var/tmp/proof
+  bulkhead bench all --only demo,backup --rounds 5 --document proof.md
+                            both of them anew in a document that has more`,
+	"bench compare":  `  bulkhead bench compare old.json new.json`,
+	"bench document": `  bulkhead bench document --into proof.md /var/tmp/proof/*.json`,
+	"bench list":     `  bulkhead bench list`,
 	"check": `  bulkhead check
   bulkhead check --policy policy.yaml     a file that is not in force yet`,
 	"explain": `  bulkhead explain 4711

@@ -1,4 +1,4 @@
-package bench
+package peer
 
 import (
 	"context"
@@ -11,14 +11,14 @@ import (
 func TestPeerReleasedAgain(t *testing.T) {
 	n := process.NewSupervisor()
 	defer n.Close()
-	p := &peer{paths: process.Programs{"cgdelete": "/bin/true", "lscgroup": "/bin/true"}, supervisor: n,
-		groups: []peerGroup{{"a", []string{"cpu"}}, {"b", []string{"cpu"}}}}
+	p := &Peer{Paths: process.Programs{"cgdelete": "/bin/true", "lscgroup": "/bin/true"}, Supervisor: n,
+		groups: []group{{"a", []string{"cpu"}}, {"b", []string{"cpu"}}}}
 	cut, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := p.release(cut); err == nil || len(p.groups) != 2 {
+	if err := p.Release(cut); err == nil || len(p.groups) != 2 {
 		t.Errorf("cut off: %v; %d groups are known", err, len(p.groups))
 	}
-	if err := p.release(t.Context()); err != nil || p.governs() {
+	if err := p.Release(t.Context()); err != nil || p.Governs() {
 		t.Errorf("%v; %d groups are known", err, len(p.groups))
 	}
 }

@@ -1,29 +1,23 @@
-package cli
+// Package proofs is the verb bench of the command line: scenarios are carried out, and their results printed, compared
+// and put into a document. Command gives it.
+package proofs
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
-	"bulkhead/internal/api"
 	"bulkhead/internal/bench"
 	"bulkhead/internal/bench/load"
 	"bulkhead/internal/bench/neighbour"
-	"bulkhead/internal/bench/process"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
-	"bulkhead/internal/policy"
-	"bulkhead/internal/proof"
 	"bulkhead/internal/scenario"
 )
 
-func benchCmd(to *output) *cobra.Command {
+// Command gives the verb.
+func Command(s Session) *cobra.Command {
 	var o bench.Options
 	var out string
 	c := &cobra.Command{
@@ -42,79 +36,31 @@ nothing behind. It ends with exit code 1 if the figures do not have the shape th
 			if err != nil {
 				return err
 			}
-			result, err := runScenario(cmd.Context(), to, sc, o, out)
+			result, err := s.run(cmd.Context(), sc, o, out)
 			if err != nil {
 				return err
 			}
-			return printProof(to, result)
+			if err := s.print(result, result.WriteText); err != nil {
+				return err
+			}
+			if !result.Held {
+				return s.Failed
+			}
+			return nil
 		},
 	}
 	benchFlags(c, &o, &out)
 	c.Flags().StringToStringVar(&o.DSN, "dsn", nil,
 		"load this existing database in place of one of the scenario's, as `NAME=URL`; @FILE in place of the URL "+
 			"reads it from a file of mode 0600, so that ps does not show the password")
-	c.AddCommand(benchListCmd(to), benchAllCmd(to), benchCompareCmd(to), benchHogCmd(), benchForwardCmd())
+	c.AddCommand(s.list(), s.all(), s.document(), s.compare(), hog(), forward())
 	for _, sub := range c.Commands() {
 		usage.Wrap(sub)
 	}
 	return c
 }
 
-func benchFlags(c *cobra.Command, o *bench.Options, out *string) {
-	flags := c.Flags()
-	flags.IntVar(&o.Rounds, "rounds", 0, "interleaved rounds of all arms (default: what the scenario says)")
-	flags.IntVar(&o.Seconds, "seconds", 0, "length of one arm (default: what the scenario says)")
-	flags.BoolVar(&o.Smoke, "smoke", false, "one short round, to see that everything works")
-	flags.StringVar(&o.Release, "engine", "", "use this `release`: mysql@9.7, postgresql@18, valkey@9")
-	flags.StringVar(&o.Dir, "dir", "", "make the work directory in this `directory` (default /var/tmp)")
-	flags.StringVar(out, "out", "", "write the result as JSON, as a page and as pictures into this `directory`")
-}
-
-// findScenario finds a scenario or says what is wrong with its file: exit code 2.
-func findScenario(name string) (*scenario.Scenario, error) {
-	sc, err := scenario.Find(name)
-	switch problems := (policy.Problems{}); {
-	case errors.As(err, &problems):
-		return nil, &api.Error{Code: api.CodeUsage,
-			Err: fmt.Errorf("read scenario %q: it has errors\n%w", name, err)}
-	case err != nil:
-		return nil, &api.Error{Code: api.CodeUsage, Err: err,
-			Hint: "`bulkhead bench list` names the scenarios there are; a path holds a slash or ends in .yaml"}
-	}
-	return sc, nil
-}
-
-// runScenario runs one scenario and writes its files.
-func runScenario(ctx context.Context, to *output, sc *scenario.Scenario, o bench.Options,
-	out string) (*proof.Result, error) {
-	o.Progress, o.Terminal = to.stderr, term.IsTerminal(int(os.Stderr.Fd()))
-	result, err := bench.Run(ctx, sc, o)
-	var required *process.RequirementError
-	if errors.As(err, &required) {
-		return nil, &api.Error{Code: api.CodeFailed, Err: err, Hint: required.Hint}
-	}
-	if err == nil && out != "" {
-		err = result.WriteFiles(out)
-	}
-	return result, err
-}
-
-// printProof answers with the result; a shape that does not hold is exit code 1.
-func printProof(to *output, result *proof.Result) error {
-	print := func() error { return result.WriteText(to.text) }
-	if to.json {
-		print = func() error { return to.printJSON(result) }
-	}
-	if err := print(); err != nil {
-		return fmt.Errorf("print the result: %w", err)
-	}
-	if !result.Held {
-		return exit{int(api.CodeFailed)}
-	}
-	return nil
-}
-
-func benchListCmd(to *output) *cobra.Command {
+func (s Session) list() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "the scenarios there are",
@@ -131,13 +77,13 @@ func benchListCmd(to *output) *cobra.Command {
 					Takes: bench.Estimate(sc, bench.Options{}), Needs: bench.PackagesOf(sc),
 				}
 			}
-			return to.print(scenarios, func() { render.Scenarios(to.out, scenarios) })
+			return s.Print(scenarios, func() { render.Scenarios(s.Out, scenarios) })
 		},
 	}
 }
 
-// benchForwardCmd stands between redis-benchmark and a Redis with a password.
-func benchForwardCmd() *cobra.Command {
+// forward stands between redis-benchmark and a Redis with a password.
+func forward() *cobra.Command {
 	var f load.Forwarding
 	c := &cobra.Command{
 		Use:    "forward -- CMD…",
@@ -154,8 +100,8 @@ func benchForwardCmd() *cobra.Command {
 	return c
 }
 
-// benchHogCmd is a neighbour that the scenarios start.
-func benchHogCmd() *cobra.Command {
+// hog is a neighbour that the scenarios start.
+func hog() *cobra.Command {
 	var o neighbour.HogOptions
 	c := &cobra.Command{
 		Use:    "hog " + strings.Join(neighbour.HogKinds(), "|"),
