@@ -26,12 +26,14 @@ func New(h *host.Host) *Kernel {
 	return k
 }
 
-// Watch says which groups are to be sampled from now on; nil is none.
-func (k *Kernel) Watch(w *Watched) {
+// Watch says which groups are to be sampled from now on; nil is none. It tells whether these are other groups than
+// before, or have other limits.
+func (k *Kernel) Watch(w *Watched) (changed bool) {
 	if w == nil {
 		w = &Watched{}
 	}
-	k.watched.Store(w)
+	before := k.watched.Swap(w)
+	return before != nil && before != w && !w.sameLimits(before)
 }
 
 // Begin puts into a sample what is watched.

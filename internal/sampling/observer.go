@@ -96,12 +96,15 @@ func pass(wait chan<- taken, t taken, lose func()) {
 	}
 }
 
-// See takes in what is to be watched from now on; nil is what is not known yet. The first call begins to sample, until
-// ctx ends. It is for one goroutine.
+// See takes in what is to be watched from now on; nil is what is not known yet. Limits that changed are sampled, and so
+// recorded, at once. The first call begins to sample, until ctx ends. It is for one goroutine.
 func (o *Observer) See(ctx context.Context, w *Watched) {
-	o.kernel.Watch(w)
+	changed := o.kernel.Watch(w)
 	if w != nil && w.record != nil {
 		o.Record.Bound(record.Bound{Off: w.record.Off, Size: int64(w.record.Size), Age: w.record.Age})
+	}
+	if changed {
+		o.ReadNow(observe.Limits)
 	}
 	if o.running {
 		return

@@ -66,6 +66,65 @@ func TestRecorded(t *testing.T) {
 	}
 }
 
+// Limits that changed are in the record at once, also those of a group that is new; what did not change waits for its
+// turn.
+func TestNewLimitsAreRecorded(t *testing.T) {
+	o := NewObserver(Options{Host: host.New("/"), State: t.TempDir(), Every: time.Hour,
+		Self:  func() (observe.Agent, error) { return observe.Agent{}, nil },
+		Tasks: func() (map[string]metrics.TaskStates, metrics.Loads) { return nil, nil }})
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	group := func(name string, limit float64) watchedGroup {
+		return watchedGroup{Group: observe.Group{Group: name,
+			Limits: []observe.Limit{{Key: "cpu.limit", Asked: &limit, Held: &limit, InForce: true}}}}
+	}
+	seen := func(groups ...watchedGroup) time.Time {
+		t.Helper()
+		at := time.Now()
+		o.See(ctx, &Watched{record: &policy.Record{}, groups: groups})
+		return at
+	}
+	sampled := func(after time.Time) {
+		t.Helper()
+		wait, done := context.WithTimeout(ctx, time.Minute)
+		defer done()
+		if s := o.Newer(wait, after); s == nil || !s.At.After(after) {
+			t.Fatal("no sample came")
+		}
+	}
+	sampled(seen(group("a", 1)))
+	sampled(seen(group("a", 2)))
+	first := seen(group("a", 2), group("b", 3))
+	sampled(first)
+	if o.kernel.Watch(&Watched{groups: []watchedGroup{group("a", 2), group("b", 3)}}) {
+		t.Error("the same limits count as changed")
+	}
+	end()
+	o.Wait(time.Minute)
+	last := o.Last().At
+	segments, err := record.Open(o.directory, first, last)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer segments.Close()
+	known, err := record.At(segments, last)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[record.Key]float64{}
+	for _, p := range known.Parts {
+		for _, f := range p.Figures {
+			got[f.Key] = f.Value
+		}
+	}
+	for name, want := range map[string]float64{"a": 2, "b": 3} {
+		key := record.KeyOf("bulkhead_group_limit", name, "", "", "cpu.limit", "")
+		if v, is := got[key]; !is || v != want {
+			t.Errorf("the limit of %s is recorded as %v (%v), want %v: %v", name, v, is, want, got)
+		}
+	}
+}
+
 // While the disk takes nothing so many samples wait, and those that come then are lost and counted; who samples goes
 // on.
 func TestFullQueue(t *testing.T) {

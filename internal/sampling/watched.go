@@ -5,6 +5,8 @@
 package sampling
 
 import (
+	"reflect"
+	"slices"
 	"strings"
 
 	"bulkhead/internal/cgroup"
@@ -79,4 +81,11 @@ func limitsOf(all []verify.Amount) (limits []observe.Limit) {
 			InForce: a.OK, Void: a.Void || a.Default})
 	}
 	return limits
+}
+
+// sameLimits says whether the same groups are to be sampled with the same limits.
+func (w *Watched) sameLimits(other *Watched) bool {
+	return slices.EqualFunc(w.groups, other.groups, func(a, b watchedGroup) bool {
+		return a.Group.Group == b.Group.Group && reflect.DeepEqual(a.Limits, b.Limits)
+	})
 }

@@ -179,6 +179,19 @@ func (r *Runner) Heat() {
 	r.stir()
 }
 
+// ReadNow has a collector that is on read at once, and a sample taken with that. It reads after that when it would
+// have.
+func (r *Runner) ReadNow(p observe.Part) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.all {
+		if c.on && c.Name == p {
+			c.next = time.Now()
+		}
+	}
+	r.stir()
+}
+
 // Last is the last sample, with the time since then; nil before the first one.
 func (r *Runner) Last() *observe.Sample {
 	r.mu.Lock()
