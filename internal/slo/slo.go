@@ -1,0 +1,170 @@
+// Package slo decides how groups beside a database are squeezed so that the database keeps its target, and how they get
+// back what was taken. It is pure: Loop.Step takes what was and what is seen now, and returns what is now and what to
+// do. It has no clock (a step is one tick), reads nothing and writes nothing.
+//
+// What Step promises, whatever it is shown (its tests hold each):
+//
+//   - Only limits of CPU, of disk bandwidth and operations, and of egress change; never memory, never CPU sets, never
+//     a group whose role is database.
+//   - A value lies between the floor and the ceiling of its knob, and never above what the policy says.
+//   - A step squeezes or gives one knob at most. After either it waits.
+//   - A group sees at most MostChanges changes in ChangeWindow, those that give everything back included.
+//   - With nobody to blame it does nothing and says so. A knob that did not help is given back and barred.
+//   - With slack it gives back. After MissingLimit ticks without an observation it hands back all that it holds.
+//
+// A Loop and a State are values: steps of different loops may run at the same time. Step changes no argument.
+package slo
+
+import (
+	"math"
+
+	"bulkhead/internal/policy"
+)
+
+// The figures of the loop. A tick is TickSeconds long.
+const (
+	TickSeconds  = 5
+	MissingLimit = 12  // ticks without an observation until everything is handed back: one minute
+	ChangeWindow = 720 // ticks: one hour
+	MostChanges  = 12  // of one group in ChangeWindow
+
+	lowSlack    = 0.05 // below it a tick is a miss
+	highSlack   = 0.15 // above it a tick has slack
+	calmTicks   = 3    // ticks with slack until something is given
+	idleTicks   = 12   // ticks with slack until a limit that does not bind is handed back
+	waitTicks   = 2    // ticks without a change after a change
+	smoothing   = 0.3  // weight of the newest value
+	falling     = 0.85 // a load below this part of the smoothed one falls by itself
+	shrink      = 0.7  // of the value, at a squeeze
+	wideSlack   = 0.3  // slack below it is given away in smaller parts
+	leastGrowth = 0.02 // of the ceiling, at such a give
+	growth      = 0.1  // of the ceiling, at a give
+	usedPart    = 0.9  // of a limit that is in use, for it to be raised
+	leastGain   = 0.05 // part of the load that a squeeze has to take away
+	mostVain    = 3    // squeezes in a row without a gain
+	barTicks    = 120  // ticks that a knob is barred: ten minutes
+	spare       = 4    // changes of a group that no give takes: a squeeze may need them
+	leastRest   = 24   // ticks without a give after one that was too much; doubled each time
+	mostRest    = 360  // ticks: half an hour
+	nearMiss    = 1.2  // a load below it, after a give, is answered by taking that back
+	usedUp      = 0.99 // of the ceiling: a value above it is the ceiling
+	leastShare  = 0.05 // of the resource, for a candidate to be blamed
+	floorCores  = 0.05 // the lowest floor of cpu.limit
+	floorPart   = 0.05 // of the ceiling: the lowest floor of any other knob
+	highestLoad = 100  // a load above it counts as this
+)
+
+// Signal is what a target is about.
+type Signal string
+
+// The signals.
+const (
+	P95       Signal = "p95"       // seconds, of statements
+	Heartbeat Signal = "heartbeat" // seconds, p95 of the probe
+	Waits     Signal = "waits"     // part of its active time that the database waits, 0 to 1
+	Work      Signal = "work"      // units of work a second; the one signal of which more is better
+)
+
+// Target is what a database is to keep.
+type Target struct {
+	Signal Signal
+	Value  float64 // above 0, in the unit of the signal
+}
+
+// Slack is how far a value is from the target, as a part of it: 0 on it, below 0 when missed.
+func (t Target) Slack(value float64) float64 { return 1 - t.load(value) }
+
+// load is 1 on the target and above it when missed.
+func (t Target) load(value float64) float64 {
+	if t.Signal == Work {
+		return math.Min(highestLoad, t.Value/value)
+	}
+	return math.Min(highestLoad, value/t.Value)
+}
+
+// Mode is what a loop may do.
+type Mode string
+
+// The modes.
+const (
+	Off    Mode = "off"
+	Advise Mode = "advise" // says what its first step would be
+	Act    Mode = "act"
+)
+
+// Knob is one limit of one group.
+type Knob struct {
+	Group string
+	Key   policy.Key
+	On    string // the device, for keys that have one
+}
+
+// allowed tells whether the loop may change the knob at all.
+func (k Knob) allowed() bool {
+	switch k.Key {
+	case policy.KeyCPULimit, policy.KeyIOReadBandwidth, policy.KeyIOReadIOPS, policy.KeyIOWriteBandwidth,
+		policy.KeyIOWriteIOPS, policy.KeyNetworkEgressMax:
+		return true
+	}
+	return false
+}
+
+// Bounds is what a knob may be set to, in the unit of its key.
+type Bounds struct {
+	Floor   float64 // 0 is the least floor: 0.05 cores, or 5 % of the ceiling
+	Ceiling float64 // the limit of the policy, or the whole resource where the policy has none
+}
+
+// floor is the floor in force.
+func (b Bounds) floor(k Knob) float64 {
+	least := floorPart * b.Ceiling
+	if k.Key == policy.KeyCPULimit {
+		least = floorCores
+	}
+	return math.Max(b.Floor, least)
+}
+
+// Candidate is a knob of a group that may be what the database suffers from.
+type Candidate struct {
+	Knob
+	Bounds
+	Role  policy.Role
+	Share float64 // of the resource that the database waits for, 0 to 1
+	Use   float64 // in the unit of the knob
+}
+
+// fits tells whether the candidate may be held at all.
+func (c Candidate) fits() bool {
+	return c.allowed() && c.Role != policy.RoleDatabase && finite(c.Ceiling) && finite(c.Use) && finite(c.Share) &&
+		!math.IsNaN(c.Floor) && c.Ceiling > c.floor(c.Knob)
+}
+
+func finite(v float64) bool { return v >= 0 && !math.IsInf(v, 1) }
+
+// Observation is what was seen in one tick. Its zero value is one that is missing.
+type Observation struct {
+	Known      bool
+	Value      float64 // of the target's signal, in its unit
+	Candidates []Candidate
+}
+
+// Verb is what an action does.
+type Verb string
+
+// The verbs. Those that change a limit are Squeeze, Give and Release.
+const (
+	Squeeze Verb = "squeeze" // lower the knob to Value
+	Give    Verb = "give"    // raise the knob to Value
+	Release Verb = "release" // take the override away: the policy's value counts
+	Suggest Verb = "suggest" // in mode advise: what Squeeze would be
+	Nobody  Verb = "nobody"  // missed, and no candidate to blame
+	Spent   Verb = "spent"   // missed, and the group to blame has had its changes for now
+)
+
+// Action is one thing to do or to say.
+type Action struct {
+	Verb   Verb
+	Knob   Knob
+	Value  float64 // of Squeeze, Give and Suggest
+	Reason string
+}
