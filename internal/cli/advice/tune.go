@@ -115,7 +115,7 @@ func (s Session) tunings(cmd *cobra.Command, names []string, o *options) ([]tuni
 	info, _ := c.Host.MemInfo() // of none there is no pool either
 	on := settable{page: info["Hugepagesize"], atBoot: o.atBoot, has: func(name string) bool {
 		return tunable.Host{Root: c.Host.Root}.Has(cmd.Context(), name)
-	}}
+	}, room: func(pool string, pages int64) error { return hugepool.Room(c.Host.Root, pool, pages) }}
 	for _, f := range rep.Findings {
 		if len(names) == 0 || isNamed(names, f.Rule) {
 			all = append(all, tuningOf(f, on))
@@ -131,9 +131,11 @@ func isNamed(names []string, id string) bool {
 
 // settable says what of a finding can be set on a host.
 type settable struct {
-	has    func(name string) bool // whether the host has what a setting is kept in
-	page   int64                  // the default size of huge pages, in bytes
-	atBoot bool                   // the pool of huge pages is to be set aside at boot
+	has  func(name string) bool // whether the host has what a setting is kept in
+	page int64                  // the default size of huge pages, in bytes
+	// room says in the words of an error that a pool of so many huge pages does not fit into the memory now.
+	room   func(pool string, pages int64) error
+	atBoot bool // the pool of huge pages is to be set aside at boot
 }
 
 // tuningOf is what can be set of a finding.
@@ -200,6 +202,15 @@ func (t tuning) pool(f advise.Finding, on settable) tuning {
 		}
 	default:
 		t.set(f.Change.Key, value, on)
+	}
+	if !on.atBoot {
+		for _, s := range t.Settings { // one that cannot be set would have all the others undone
+			pages, _ := strconv.ParseInt(s.Value, 10, 64)
+			if err := on.room(s.Name, pages); err != nil {
+				t.Settings, t.Sets, t.ByHand = nil, []string{}, err.Error()
+				return t
+			}
+		}
 	}
 	if len(t.Settings) > 0 {
 		return t

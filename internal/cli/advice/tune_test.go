@@ -23,7 +23,8 @@ import (
 )
 
 // anything is a host that has all that settings are kept in.
-var anything = settable{has: func(string) bool { return true }, page: 2 << 20}
+var anything = settable{has: func(string) bool { return true }, page: 2 << 20,
+	room: func(string, int64) error { return nil }}
 
 // What tune sets of a finding is a setting of the kernel with a value; all else is left to the DBA, and said.
 func TestTuningOf(t *testing.T) {
@@ -58,6 +59,8 @@ func TestTuningOf(t *testing.T) {
 // The pool of huge pages is set as a whole, by node, or at boot.
 func TestTuningOfThePool(t *testing.T) {
 	const node = "/sys/devices/system/node/node%s/hugepages/hugepages-2048kB/nr_hugepages = %s"
+	full := settable{has: anything.has, page: anything.page,
+		room: func(pool string, pages int64) error { return fmt.Errorf("%s: no room for %d", pool, pages) }}
 	nowhere := settable{atBoot: true, has: func(string) bool { return false }}
 	for _, tt := range []struct {
 		value        string
@@ -69,6 +72,7 @@ func TestTuningOfThePool(t *testing.T) {
 		{"0:512,1:256", settable{has: anything.has, atBoot: true}, "kernel hugepages = 0:512,1:256", ""},
 		{"139", nowhere, "", "add hugepages=139 to the kernel command line, and boot the host"},
 		{"", anything, "", "sysctl vm.nr_hugepages"},
+		{"139", full, "", "vm.nr_hugepages: no room for 139"},
 	} {
 		got := tuningOf(advise.Finding{Rule: "MEM-47",
 			Change: advise.Change{Class: "sysctl", Key: "vm.nr_hugepages", Value: tt.value}}, tt.on)

@@ -110,7 +110,7 @@ func (p Pool) Set(ctx context.Context, want int64) error {
 	if want <= got {
 		return p.Write(p.File, strconv.FormatInt(want, 10))
 	}
-	if err := p.room(want - got); err != nil {
+	if err := p.growth(want - got); err != nil {
 		return err
 	}
 	step := max((want-got+steps-1)/steps, least)
@@ -159,9 +159,22 @@ func (p Pool) compact() error {
 	return p.Write(file, "1")
 }
 
-// room says in the words of an error that growing by so many pages would leave too little memory: of the host, and of
+// Room says in the words of an error that there is no room for a pool of a size: Set would refuse it.
+func Room(root *sysroot.FS, name string, want int64) error {
+	if name == Sysctl {
+		name = sysctlFile
+	}
+	p := Pool{Root: root, File: name}
+	got, err := Read(root, name)
+	if err != nil || want <= got {
+		return err
+	}
+	return p.growth(want - got)
+}
+
+// growth says in the words of an error that growing by so many pages would leave too little memory: of the host, and of
 // the node whose pool it is. Where that is not told there is nothing to go by: it is a check more than the kernel's.
-func (p Pool) room(pages int64) error {
+func (p Pool) growth(pages int64) error {
 	host, err := meminfo.Read(p.Root, meminfo.File)
 	size := host["Hugepagesize"]
 	if _, kb, of := strings.Cut(path.Base(path.Dir(p.File)), "hugepages-"); of && err == nil {
