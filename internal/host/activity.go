@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"bulkhead/internal/linux/procfs"
-
 	"bulkhead/internal/linux/sysroot"
 )
 
@@ -103,6 +102,27 @@ func parseActivity(text []byte) (Activity, error) {
 		err = errors.New("parse /proc/stat: it has no line for all CPUs")
 	}
 	return a, err
+}
+
+// BusyByCPU reads for how long each CPU was busy, by its number, from /proc/stat. Lines that are not understood are
+// left out.
+func (h *Host) BusyByCPU() (map[int]time.Duration, error) {
+	text, err := h.Root.ReadFile("/proc/stat")
+	all := map[int]time.Duration{}
+	for line := range strings.Lines(string(text)) {
+		name, rest, _ := strings.Cut(line, " ")
+		number, is := strings.CutPrefix(name, "cpu")
+		id, err := strconv.Atoi(number)
+		if !is || err != nil {
+			continue
+		}
+		for i, f := range strings.Fields(rest) {
+			if n, err := strconv.ParseInt(f, 10, 64); err == nil && i != 3 && i != 4 && i < 8 { // idle, iowait, guest
+				all[id] += time.Duration(n) * procfs.Tick
+			}
+		}
+	}
+	return all, err
 }
 
 // Pressure gives the text of /proc/pressure for "cpu", "memory" or "io" (Documentation/accounting/psi.rst); "" where

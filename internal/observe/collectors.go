@@ -18,6 +18,7 @@ const (
 	MemoryStat   Part = "memory_stat"
 	Tasks        Part = "tasks"
 	Threads      Part = "threads"
+	EachCPU      Part = "cpus"
 	Network      Part = "network"
 	Limits       Part = "limits"
 	OfAgent      Part = "agent"
@@ -82,6 +83,7 @@ var Collectors = []Collector{
 	seldom(MemoryStat, "memory of groups by kind; dear to read on large hosts"),
 	usual(Tasks, "threads of groups, what they do, and load averages"),
 	usual(Threads, "how long threads of groups waited for a CPU, and their context switches"),
+	usual(EachCPU, "CPU time of groups and of the host on each CPU, and the CPUs that groups may run on"),
 	usual(Network, "traffic of groups, and what their limits dropped"),
 	usual(Limits, "limits of groups as asked and as held"),
 	usual(OfAgent, "the agent itself, what it costs, and its collectors"),

@@ -3,6 +3,8 @@ package observe
 import (
 	"maps"
 	"slices"
+	"strconv"
+	"time"
 
 	"bulkhead/internal/metrics"
 )
@@ -45,6 +47,13 @@ func hostCPUs(s *Sample, tell Tell) {
 func hostCPU(s *Sample, tell Tell) {
 	tell(s.Host.Busy.Seconds(), "busy")
 	tell(s.Host.Idle.Seconds(), "idle")
+}
+
+// eachCPU tells a time for each CPU, by its number.
+func eachCPU(all map[int]time.Duration, tell Tell) {
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		tell(all[id].Seconds(), strconv.Itoa(id))
+	}
 }
 
 // memoryKinds are those of /proc/meminfo that are shown.

@@ -22,6 +22,9 @@ type Row struct {
 	Fields []Shown
 	// Source is where it is from, for the documentation; of Fields it is theirs.
 	Source string
+	// Recorded is one that is told to the record, `top` and `suspects` and not to scrapers, for which it has too many
+	// figures.
+	Recorded bool
 
 	group  func(s *Sample, g *Group, tell Tell)
 	sample func(s *Sample, tell Tell)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"bulkhead/internal/api"
+	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/metrics"
 )
 
@@ -54,7 +55,11 @@ type Group struct {
 	Load    *metrics.Load       `json:"load_average,omitempty"`
 	Threads *Switching          `json:"threads,omitempty"` // nil before they were counted
 	Traffic *metrics.Traffic    `json:"traffic,omitempty"`
-	Limits  []Limit             `json:"limits"`
+	// EachCPU is its CPU time by the numbers of CPUs; nil where the kernel does not tell. CPUs are those that it may
+	// run on; nil where no cpuset says so.
+	EachCPU map[int]time.Duration `json:"cpu_each_ns,omitempty"`
+	CPUs    idset.Set             `json:"cpus,omitempty"`
+	Limits  []Limit               `json:"limits"`
 }
 
 // Switching is what threads of a group did since its figures were first read, as far as they lived at the end of an
@@ -66,6 +71,15 @@ type Switching struct {
 	// Voluntary are switches because a thread waited for something, Involuntary those because another was to run.
 	Voluntary   uint64 `json:"voluntary_switches"`
 	Involuntary uint64 `json:"involuntary_switches"`
+	// RanOn is how long they ran, by the number of the CPU on which each was at the end of an interval.
+	RanOn  map[int]time.Duration `json:"ran_on_ns,omitempty"`
+	Faults uint64                `json:"faults"` // page faults
+	// ReadBytes were read from disks, and WrittenBytes written, also into page cache; Reads and Writes are calls for
+	// that, at most one for each 4 KiB.
+	ReadBytes    uint64 `json:"read_bytes"`
+	WrittenBytes uint64 `json:"written_bytes"`
+	Reads        uint64 `json:"reads"`
+	Writes       uint64 `json:"writes"`
 }
 
 // Limit is one limit of a group as numbers in base units.
@@ -91,6 +105,8 @@ type Host struct {
 	Pressure map[string]metrics.Pressure `json:"pressure,omitempty"`
 	// Figures are those of the host's collectors that are shown as they are read.
 	Figures []Figure `json:"figures,omitempty"`
+	// EachCPU is for how long each CPU was busy, by its number.
+	EachCPU map[int]time.Duration `json:"cpu_each_ns,omitempty"`
 }
 
 // Figure is one figure of the host: it is shown by the row bulkhead_host_NAME, or bulkhead_host_NAME_total.

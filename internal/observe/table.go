@@ -12,7 +12,7 @@ import (
 // group, those at its end are left out. So what has figures of each device is last, that of the host behind that of
 // groups.
 var Table = slices.Concat(hostRows, agentRows, cpuRows, memoryRows, pressureRows, taskRows, limitRows, networkRows,
-	ioRows, hostDeviceRows)
+	ioRows, eachCPURows, hostDeviceRows)
 
 var rowsByName = func() map[string]*Row {
 	all := map[string]*Row{}
@@ -114,6 +114,56 @@ var taskRows = []Row{
 		Source: "`status` of threads", group: groupSwitches,
 		Help: "Switches away from threads of the group: because they waited (voluntary), or because others were to " +
 			"run."},
+	{Name: "bulkhead_group_threads_run_seconds_total", Part: Threads, Kind: metrics.Counter, Labels: []string{"cpu"},
+		Recorded: true, Source: "`schedstat` and `stat` of threads",
+		group: func(_ *Sample, g *Group, tell Tell) {
+			if g.Threads != nil && len(g.EachCPU) == 0 {
+				eachCPU(g.Threads.RanOn, tell)
+			}
+		}, Help: "CPU time of threads of the group by the CPU on which each was seen last, where the kernel does not " +
+			"tell the group's own."},
+	{Name: "bulkhead_group_threads_faults_total", Part: Threads, Kind: metrics.Counter, Recorded: true,
+		Source: "`stat` of threads", group: func(_ *Sample, g *Group, tell Tell) {
+			if g.Threads != nil {
+				tell(float64(g.Threads.Faults))
+			}
+		}, Help: "Page faults of threads of the group."},
+	{Name: "bulkhead_group_threads_io_bytes_total", Part: Threads, Kind: metrics.Counter,
+		Labels: []string{"direction"}, Recorded: true, Source: "`io` of threads",
+		group: func(_ *Sample, g *Group, tell Tell) {
+			if g.Threads != nil {
+				tell(float64(g.Threads.ReadBytes), "read")
+				tell(float64(g.Threads.WrittenBytes), "write")
+			}
+		}, Help: "Bytes that threads of the group had read from any disk, and those that they wrote, also into page " +
+			"cache that the kernel writes to a disk later."},
+	{Name: "bulkhead_group_threads_io_operations_total", Part: Threads, Kind: metrics.Counter,
+		Labels: []string{"direction"}, Recorded: true, Source: "`io` of threads",
+		group: func(_ *Sample, g *Group, tell Tell) {
+			if g.Threads != nil {
+				tell(float64(g.Threads.Reads), "read")
+				tell(float64(g.Threads.Writes), "write")
+			}
+		}, Help: "Calls for these bytes: at most one for each 4 KiB."},
+}
+
+// eachCPURows are as many figures as there are CPUs.
+var eachCPURows = []Row{
+	{Name: "bulkhead_group_cpus", Part: EachCPU, Kind: metrics.Gauge, Labels: []string{"cpus"},
+		Recorded: true, Source: "`cpuset.cpus.effective`, v1 `cpuset.effective_cpus`",
+		group: func(_ *Sample, g *Group, tell Tell) {
+			if len(g.CPUs) > 0 {
+				tell(float64(len(g.CPUs)), g.CPUs.String())
+			}
+		}, Help: "How many CPUs the group may run on, where a cpuset says so; the label lists them."},
+	{Name: "bulkhead_group_cpu_each_seconds_total", Part: EachCPU, Kind: metrics.Counter, Labels: []string{"cpu"},
+		Recorded: true, Source: "v1 `cpuacct.usage_percpu`; cgroup v2 does not tell",
+		group: func(_ *Sample, g *Group, tell Tell) { eachCPU(g.EachCPU, tell) },
+		Help:  "CPU time of the group on each CPU."},
+	{Name: "bulkhead_host_cpu_each_seconds_total", Part: EachCPU, Kind: metrics.Counter, Labels: []string{"cpu"},
+		Recorded: true, Source: "`/proc/stat`; with cgroup v1 `cpuacct.usage_percpu` of the root",
+		sample: func(s *Sample, tell Tell) { eachCPU(s.Host.EachCPU, tell) },
+		Help:   "Time for which each CPU was busy."},
 }
 
 var networkRows = []Row{

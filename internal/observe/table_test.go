@@ -49,7 +49,7 @@ func TestEveryFieldIsShown(t *testing.T) {
 func TestRows(t *testing.T) {
 	name := regexp.MustCompile(`^bulkhead_[a-z0-9_]+$`)
 	labels := []string{"group", "role", "engine", "mode", "kind", "device", "direction", "resource", "state", "knob",
-		"version", "collector", "node", "event", "mount", "release", "machine"}
+		"version", "collector", "cpu", "cpus", "node", "event", "mount", "release", "machine"}
 	seen := map[string]bool{}
 	for _, r := range slices.Concat(Table, Own) {
 		switch {
@@ -88,7 +88,7 @@ func TestSeriesOfAGroup(t *testing.T) {
 	s := example(t)
 	n := 0
 	for i := range Table {
-		if r := &Table[i]; r.OfGroup() {
+		if r := &Table[i]; r.OfGroup() && !r.Recorded {
 			r.Each(s, func(_ float64, labels ...string) {
 				if labels[0] == s.Groups[0].Group {
 					n++
@@ -143,6 +143,9 @@ func documentation() string {
 		fmt.Fprintf(&b, "\n## %s\n\n| metric | type | labels | what | from |\n| --- | --- | --- | --- | --- |\n", title)
 		for _, r := range all {
 			labels := strings.Join(r.Labels, ", ")
+			if r.Recorded {
+				r.Help += " In the record alone."
+			}
 			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", r.Name, r.Kind, labels,
 				strings.TrimSuffix(r.Help, "."), sourceOf(r))
 		}

@@ -20,11 +20,11 @@ func (c *Reconciler) SampleTasks(s *metrics.TaskSampler) map[string]metrics.Task
 	if v == nil {
 		return nil
 	}
-	return s.Take(v.Tree, tasksOf(v), c.Host.Proc.TaskState)
+	return s.Take(v.Tree, TasksOf(v), c.Host.Proc.TaskState)
 }
 
-// tasksOf are the directories in which the threads of each group's own processes are.
-func tasksOf(v *transaction.View) map[string][]cgroup.Dir {
+// TasksOf are the directories in which the threads of each group's own processes are.
+func TasksOf(v *transaction.View) map[string][]cgroup.Dir {
 	dirs := map[string][]cgroup.Dir{}
 	for _, g := range v.Classified.Groups {
 		if d := accounting(v, g.Path); d.Path != "" {
@@ -63,7 +63,7 @@ func recordOf(s *state.Documents) *policy.Record {
 func (c *Reconciler) Seen() Seen {
 	s := c.memory.seen
 	if s.View != nil {
-		s.Tasks = tasksOf(s.View)
+		s.Tasks = TasksOf(s.View)
 	}
 	c.memory.seen.View = nil
 	return s

@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/linux/accounting"
 	"bulkhead/internal/linux/ctxswitch"
+
 	"bulkhead/internal/linux/sysroot"
 	"bulkhead/internal/observe"
 	"bulkhead/internal/observe/collect"
@@ -17,15 +19,28 @@ import (
 type threads struct {
 	read  func(tid int, before ctxswitch.Thread) (ctxswitch.Thread, bool, error)
 	list  func(*cgroup.Tree, cgroup.Dir) ([]int, error)
+	procs processes
 	waits bool // the kernel counts how long they wait
 
 	at    time.Time // of the last reading
 	known map[int]ctxswitch.Thread
-	sums  map[string]ctxswitch.Thread // by group
+	sums  map[string]work // by group
+}
+
+// work is what threads of a group did.
+type work struct {
+	ctxswitch.Thread
+
+	amounts
+
+	ranOn map[int]time.Duration
 }
 
 func newThreads(root *sysroot.FS) *threads {
 	return &threads{waits: ctxswitch.Waits(root), list: (*cgroup.Tree).Tasks,
+		procs: processes{list: (*cgroup.Tree).Procs, of: func(pid int) (accounting.Process, error) {
+			return accounting.Read(root, pid)
+		}},
 		read: func(tid int, before ctxswitch.Thread) (ctxswitch.Thread, bool, error) {
 			return ctxswitch.ReadThread(root, tid, before)
 		}}
@@ -36,7 +51,7 @@ func (t *threads) source(k *Kernel) collect.Source {
 	return func(ctx context.Context, m *collect.Meter) (collect.Put, error) {
 		w := k.watched.Load()
 		now := time.Now()
-		known, did := map[int]ctxswitch.Thread{}, map[string]ctxswitch.Thread{}
+		known, did := map[int]ctxswitch.Thread{}, map[string]work{}
 		for group, dirs := range w.tasks {
 			for _, d := range dirs {
 				tids, _ := t.list(w.tree, d) // one that is gone has none
@@ -46,19 +61,24 @@ func (t *threads) source(k *Kernel) collect.Source {
 					}
 					if one, lives, err := t.read(tid, t.known[tid]); lives && err == nil {
 						known[tid] = one
-						did[group] = plus(did[group], t.since(tid, one, now))
+						did[group] = did[group].plus(workOf(t.since(tid, one, now)))
 					}
 				}
 				m.Rest()
 			}
 		}
-		sums := make(map[string]ctxswitch.Thread, len(w.groups))
+		isNew := func(pid int) bool { return t.since(pid, known[pid], now) == known[pid] }
+		ran := func(group string) bool { return did[group].Ran > 0 }
+		for group, f := range t.procs.read(w, ran, isNew) {
+			did[group] = did[group].plus(work{amounts: f})
+		}
+		sums := make(map[string]work, len(w.groups))
 		for _, g := range w.groups {
 			sums[g.Group.Group] = t.sums[g.Group.Group]
 		}
 		for group, one := range did {
 			for at := group; at != "."; at = path.Dir(at) { // those of a/b are a's, too
-				sums[at] = plus(sums[at], one)
+				sums[at] = sums[at].plus(one)
 			}
 		}
 		t.at, t.known, t.sums = now, known, sums
@@ -73,25 +93,42 @@ func (t *threads) since(tid int, one ctxswitch.Thread, now time.Time) ctxswitch.
 	switch {
 	case known && one.Ran >= before.Ran && one.Waited >= before.Waited:
 		return ctxswitch.Thread{Count: one.Count.Since(before.Count), Ran: one.Ran - before.Ran,
-			Waited: one.Waited - before.Waited}
+			Waited: one.Waited - before.Waited, CPU: one.CPU}
 	case t.known != nil && one.Ran+one.Waited <= now.Sub(t.at):
 		return one
 	}
 	return ctxswitch.Thread{}
 }
 
-func plus(a, b ctxswitch.Thread) ctxswitch.Thread {
-	return ctxswitch.Thread{Count: a.Count.Add(b.Count), Ran: a.Ran + b.Ran, Waited: a.Waited + b.Waited}
+func workOf(one ctxswitch.Thread) work {
+	w := work{Thread: one}
+	if one.Ran > 0 {
+		w.ranOn = map[int]time.Duration{one.CPU: one.Ran}
+	}
+	return w
 }
 
-func (t *threads) put(sums map[string]ctxswitch.Thread) collect.Put {
+func (a work) plus(b work) work {
+	sum := work{Thread: ctxswitch.Thread{Count: a.Count.Add(b.Count), Ran: a.Ran + b.Ran, Waited: a.Waited + b.Waited},
+		ranOn: map[int]time.Duration{}, amounts: a.amounts.plus(b.amounts)}
+	for _, ran := range []map[int]time.Duration{a.ranOn, b.ranOn} {
+		for id, d := range ran {
+			sum.ranOn[id] += d
+		}
+	}
+	return sum
+}
+
+func (t *threads) put(sums map[string]work) collect.Put {
 	return func(s *observe.Sample) {
 		for i := range s.Groups {
 			one, counted := sums[s.Groups[i].Group]
 			if !counted {
 				continue
 			}
-			s.Groups[i].Threads = &observe.Switching{Voluntary: one.Voluntary, Involuntary: one.Involuntary}
+			s.Groups[i].Threads = &observe.Switching{Voluntary: one.Voluntary, Involuntary: one.Involuntary,
+				RanOn: one.ranOn, Faults: one.faults, ReadBytes: one.readBytes, WrittenBytes: one.writtenBytes,
+				Reads: one.reads, Writes: one.writes}
 			if t.waits {
 				s.Groups[i].Threads.Waited = &one.Waited
 			}

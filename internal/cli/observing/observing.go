@@ -12,7 +12,9 @@ import (
 )
 
 // Look gives the verbs that only look.
-func (s Session) Look() []*cobra.Command { return []*cobra.Command{s.top(), s.record(), s.dump()} }
+func (s Session) Look() []*cobra.Command {
+	return []*cobra.Command{s.top(), s.suspects(), s.record(), s.dump()}
+}
 
 // Other gives the verbs that switch collectors and serve.
 func (s Session) Other() []*cobra.Command {

@@ -8,12 +8,15 @@ import (
 
 	"bulkhead/internal/agent"
 	"bulkhead/internal/api"
+	"bulkhead/internal/transaction"
 )
 
 // Session is what the verbs share with the others.
 type Session struct {
 	// Agent gives the running agent, nil where none answers.
 	Agent func(context.Context) (*agent.Client, error)
+	// Open gives the host and the state directory, to root.
+	Open func() (*transaction.Controller, error)
 	// Print answers with a value as JSON, or with text.
 	Print func(v any, text func()) error
 	JSON  *bool     // whether that is to be JSON

@@ -72,6 +72,26 @@ func TestReadThreadThatSlept(t *testing.T) {
 	}
 }
 
+// The CPU of a thread is its own, not that of its process.
+func TestReadThreadCPU(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(dir+"/proc/7/task/7", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	stat := "7 (a) b) S 1 7 7 0 -1 4194560 100 200 3 400 5 6 7 8 20 0 1 0 100 1000 50 18446744073709551615 1 1 0 0 " +
+		"0 0 0 0 0 0 0 0 17 3 0 0 0 0 0\n"
+	for name, text := range map[string]string{"schedstat": "5 6 7\n", "task/7/stat": stat,
+		"status": "State:\tS (sleeping)\nvoluntary_ctxt_switches:\t1\nnonvoluntary_ctxt_switches:\t2\n"} {
+		if err := os.WriteFile(dir+"/proc/7/"+name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := Thread{Count: Count{1, 2}, Ran: 5, Waited: 6, CPU: 3}
+	if one, lives, err := ReadThread(sysroot.New(dir), 7, Thread{}); one != want || !lives || err != nil {
+		t.Errorf("it did %+v, %v, %v, want %+v", one, lives, err, want)
+	}
+}
+
 // A thread's end says of which process it was from version 12 on; a short one is passed over.
 func TestParseStats(t *testing.T) {
 	var s unix.Taskstats

@@ -1,6 +1,7 @@
 package ctxswitch
 
 import (
+	"bytes"
 	"fmt"
 	"strconv"
 	"strings"
@@ -16,15 +17,17 @@ type Thread struct {
 	// Ran is its time on a CPU, and Waited that for which it could run and had none: also while the CPU limit of its
 	// group held it back. Both are 0 where the kernel counts neither.
 	Ran, Waited time.Duration
+
+	CPU int // on which it ran last
 }
 
 // Waits says whether the kernel counts how long threads wait for a CPU (CONFIG_SCHED_INFO).
 func Waits(root *sysroot.FS) bool { return root.Exists("/proc/1/schedstat") }
 
-// ReadThread reads /proc/TID/schedstat (Documentation/scheduler/sched-stats.rst) and /proc/TID/status. before is what
-// was read last, or nothing: where the thread has not been on a CPU since, it cannot have switched, and its status is
-// not read, which costs the kernel more than all else here. A thread that is gone, or has ended, is not there: it gives
-// an error that sysroot.IsGone knows, or false.
+// ReadThread reads /proc/TID/schedstat (Documentation/scheduler/sched-stats.rst), and the status and stat of a thread.
+// before is what was read last, or nothing: where the thread has not been on a CPU since, it cannot have switched, and
+// its status is not read, which costs the kernel more than all else here. A thread that is gone, or has ended, is not
+// there: it gives an error that sysroot.IsGone knows, or false.
 func ReadThread(root *sysroot.FS, tid int, before Thread) (t Thread, lives bool, err error) {
 	dir := "/proc/" + strconv.Itoa(tid)
 	text, err := root.ReadFile(dir + "/schedstat")
@@ -50,6 +53,18 @@ func ReadThread(root *sysroot.FS, tid int, before Thread) (t Thread, lives bool,
 		return t, false, err
 	}
 	var ended bool
-	t.Count, ended, err = parseStatus(string(text))
-	return t, err == nil && !ended, err
+	if t.Count, ended, err = parseStatus(string(text)); err != nil || ended {
+		return t, false, err
+	}
+	dir += "/task/" + strconv.Itoa(tid) // that of a thread alone
+	if text, err = root.ReadFile(dir + "/stat"); err == nil {
+		_, rest, _ := strings.Cut(string(text[bytes.LastIndexByte(text, ')')+1:]), " ") // from field 3 on
+		if fields := strings.Fields(rest); len(fields) > processor {
+			t.CPU, _ = strconv.Atoi(fields[processor]) // a word that is no number is CPU 0
+		}
+	}
+	return t, true, nil
 }
+
+// processor is where the CPU stands behind the name in a stat: field 39 (proc_pid_stat(5)).
+const processor = 39 - 3

@@ -152,7 +152,9 @@ var families = func() (all []family) {
 		add(&observe.Own[i])
 	}
 	for i := range observe.Table {
-		add(&observe.Table[i])
+		if r := &observe.Table[i]; !r.Recorded {
+			add(r)
+		}
 	}
 	return all
 }()

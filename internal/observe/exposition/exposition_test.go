@@ -120,6 +120,9 @@ func TestFiguresAgree(t *testing.T) {
 	compared := 0
 	for _, r := range observe.Table {
 		for _, f := range r.Fields {
+			if r.Recorded {
+				continue
+			}
 			for device, value := range inJSON(t, status.Usage, f.Field.Name) {
 				labels := map[string]string{"group": "mysql3306", "role": "database", "engine": "mysql"}
 				values := f.Labels

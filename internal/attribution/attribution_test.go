@@ -1,0 +1,243 @@
+package attribution_test
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"bulkhead/internal/attribution"
+	"bulkhead/internal/linux/idset"
+	"bulkhead/internal/observe/top"
+)
+
+func some(t *rapid.T, most float64, label string) *float64 {
+	if !rapid.Bool().Draw(t, label+" is known") {
+		return nil
+	}
+	return new(rapid.Float64Range(0, most).Draw(t, label))
+}
+
+func drawIO(t *rapid.T) attribution.IO {
+	return attribution.IO{ReadBytes: rapid.Float64Range(0, 1e9).Draw(t, "read"),
+		WrittenBytes: rapid.Float64Range(0, 1e9).Draw(t, "written"),
+		Reads:        rapid.Float64Range(0, 1e5).Draw(t, "reads"), Writes: rapid.Float64Range(0, 1e5).Draw(t, "writes")}
+}
+
+// drawWindow is a window in which nothing fits together: every figure may be wrong, or missing.
+func drawWindow(t *rapid.T) *attribution.Window {
+	w := &attribution.Window{Holders: map[string][]top.Holder{}, Host: attribution.Host{CPUs: 4,
+		EachCPU: map[int]float64{}, Disks: map[string]attribution.Disk{}, Faults: some(t, 1e6, "faults"),
+		Scanned: some(t, 1e6, "scanned")}}
+	for id := range 4 {
+		w.Host.EachCPU[id] = rapid.Float64Range(0, 1).Draw(t, "busy")
+	}
+	for _, name := range []string{"sda", "dm-0"} {
+		if rapid.Bool().Draw(t, name) {
+			w.Host.Disks[name] = attribution.Disk{IO: drawIO(t), Seconds: rapid.Float64Range(0, 20).Draw(t, "seconds")}
+		}
+	}
+	for i := range rapid.IntRange(1, 5).Draw(t, "groups") {
+		g := attribution.Group{Name: fmt.Sprintf("g%d", i), CPU: some(t, 4, "cpu"), Waited: some(t, 20, "waited"),
+			Threads:   float64(rapid.IntRange(0, 50).Draw(t, "threads")),
+			Throttled: rapid.Float64Range(0, 4).Draw(t, "throttled"), Pressure: map[string]float64{},
+			IO: map[string]attribution.IO{}, Faults: some(t, 1e6, "faults"),
+			Memory: rapid.Float64Range(0, 1e10).Draw(t, "memory")}
+		for _, resource := range []string{"cpu", "io", "memory"} {
+			if v := some(t, 1, resource); v != nil {
+				g.Pressure[resource] = *v
+			}
+		}
+		if g.CPU != nil && rapid.Bool().Draw(t, "each") {
+			g.EachCPU = map[int]float64{0: *g.CPU / 3, 2: *g.CPU / 1.5}
+		}
+		if rapid.Bool().Draw(t, "pinned") {
+			g.CPUs = idset.New(0, 2)
+		}
+		for _, name := range []string{"sda", "dm-0", "loop1"} {
+			if rapid.Bool().Draw(t, name) {
+				g.IO[name] = drawIO(t)
+			}
+		}
+		if rapid.Bool().Draw(t, "tasks") {
+			g.Tasks = new(drawIO(t))
+		}
+		if key := rapid.SampledFrom([]string{"", "memory.max", "io.read.bandwidth"}).Draw(t, "holder"); key != "" {
+			w.Holders[g.Name] = []top.Holder{{Group: g.Name, Limit: top.Limit{Key: key, Device: "sda", How: "reached"}}}
+		}
+		w.Groups = append(w.Groups, g)
+	}
+	return w
+}
+
+// Whatever was measured, rows add up to what was waited, none is below zero, and what nobody is blamed for is one of
+// them.
+func TestRowsAddUp(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := drawWindow(t)
+		r, err := attribution.Of(w, "g0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range r.Resources {
+			if !one.Known {
+				if len(one.Rows) > 0 || one.Source == "" {
+					t.Fatalf("it is not known, and %+v", one)
+				}
+				continue
+			}
+			sum, share := 0.0, 0.0
+			for _, row := range one.Rows {
+				if row.Seconds < 0 || math.IsNaN(row.Seconds) || row.Who == attribution.Other && row.Group == "g0" {
+					t.Fatalf("%s: %+v", one.Name, row)
+				}
+				sum, share = sum+row.Seconds, share+row.Share
+			}
+			if math.Abs(sum-one.Waited) > 1e-8*one.Waited {
+				t.Fatalf("%s: rows add up to %v, waited was %v", one.Name, sum, one.Waited)
+			}
+			if one.Waited > 0 && math.Abs(share-1) > 1e-8 {
+				t.Fatalf("%s: shares add up to %v", one.Name, share)
+			}
+			if last := one.Rows[len(one.Rows)-1]; last.Who != attribution.Unexplained {
+				t.Fatalf("the last row is %+v", last)
+			}
+		}
+	})
+}
+
+// A group whose waiting is no longer than its limit held it back has nobody else to blame for it, however much others
+// used of its CPUs.
+func TestOwnQuotaIsBlamedOnNobody(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := drawWindow(t)
+		v := &w.Groups[0]
+		v.CPU, v.Throttled = new(rapid.Float64Range(0, 2).Draw(t, "ran")), rapid.Float64Range(0.01, 2).Draw(t, "held")
+		v.Waited = new(v.Throttled * rapid.Float64Range(0, 1).Draw(t, "part"))
+		r, err := attribution.Of(w, v.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, row := range r.Resources[0].Rows {
+			if row.Who == attribution.Other || row.Who == attribution.Outside {
+				t.Fatalf("blamed is %+v", row)
+			}
+		}
+	})
+}
+
+// Who waits for next to nothing gets no suspects, and who never used a resource is no suspect of it.
+func TestNobodyIsGuilty(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := drawWindow(t)
+		v := &w.Groups[0]
+		v.CPU, v.Waited = new(1.0), new(rapid.Float64Range(0, 0.02).Draw(t, "waited"))
+		v.Pressure = map[string]float64{"io": rapid.Float64Range(0, 0.019).Draw(t, "io"), "memory": 0.01}
+		r, err := attribution.Of(w, v.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !r.Nothing || len(r.Suspects) > 0 || !strings.HasPrefix(r.Verdict, "Nothing to explain") {
+			t.Fatalf("%+v", r)
+		}
+	})
+	w := window()
+	w.Groups[2].CPU, w.Groups[2].EachCPU, w.Groups[2].Tasks, w.Groups[2].Faults = new(0.0), nil, nil, new(0.0)
+	r, err := attribution.Of(w, "victim")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range r.Suspects {
+		if s.Group == "quiet" {
+			t.Errorf("who did nothing is a suspect: %+v", s)
+		}
+	}
+	if _, err := attribution.Of(w, "no-such"); err == nil {
+		t.Error("a group that is not there has a report")
+	}
+}
+
+// window is a victim on CPU 0 with a neighbour that takes half of it and writes to its disk.
+func window() *attribution.Window {
+	return &attribution.Window{
+		Host: attribution.Host{CPUs: 2, EachCPU: map[int]float64{0: 1, 1: 0.3}, Disks: map[string]attribution.Disk{
+			"sda": {IO: attribution.IO{ReadBytes: 4e6, WrittenBytes: 210e6, Reads: 1000, Writes: 420}, Seconds: 2}},
+			Faults: new(12_000.0), Scanned: new(50_000.0)},
+		Groups: []attribution.Group{
+			{Name: "victim", Role: "database", CPU: new(0.5), EachCPU: map[int]float64{0: 0.5}, Waited: new(0.5),
+				Threads: 1, Pressure: map[string]float64{"cpu": 0.5, "io": 0.4, "memory": 0.1},
+				Tasks: &attribution.IO{ReadBytes: 4e6, Reads: 1000}, Faults: new(1000.0), Memory: 1 << 30},
+			{Name: "reports", Role: "batch", CPU: new(0.5), EachCPU: map[int]float64{0: 0.48, 1: 0.02}, Threads: 8,
+				Tasks: &attribution.IO{WrittenBytes: 200e6, Writes: 200}, Faults: new(9000.0), Memory: 2 << 30},
+			{Name: "quiet", CPU: new(0.28), EachCPU: map[int]float64{1: 0.28}, Faults: new(1.0)},
+		},
+	}
+}
+
+// What a person would say of a plain case comes out.
+func TestOf(t *testing.T) {
+	r, err := attribution.Of(window(), "victim")
+	if err != nil {
+		t.Fatal(err)
+	}
+	holds := func(resource, group string, least, most float64, command string) {
+		t.Helper()
+		for _, one := range r.Resources {
+			for _, row := range one.Rows {
+				if one.Name == resource && row.Group == group {
+					if row.Share < least || row.Share > most || row.Command != command || row.Did == "" {
+						t.Errorf("%s: %+v", resource, row)
+					}
+					return
+				}
+			}
+		}
+		t.Errorf("%s is not blamed for %s: %+v", group, resource, r.Resources)
+	}
+	holds("cpu", "reports", 0.9, 1, "bulkhead set reports:cpu.limit=0.3 --for 1h")
+	holds("disk", "reports", 0.5, 0.8, "bulkhead set reports:io.write.bandwidth=100MB/s --for 1h --on /dev/sda")
+	holds("memory", "reports", 0.7, 0.8, "bulkhead set reports:memory.max=2048MiB --for 1h")
+	if r.Suspects[0].Group != "reports" || r.Nothing ||
+		!strings.HasPrefix(r.Verdict, "reports is the first suspect: because of it victim waits for CPUs 48 % of its "+
+			"time, disks 25 %, memory 7.5 %.") {
+		t.Errorf("%s %+v", r.Verdict, r.Suspects)
+	}
+	for _, row := range r.Resources[0].Rows {
+		if row.Group == "quiet" {
+			t.Errorf("who runs on another CPU is blamed: %+v", row)
+		}
+	}
+}
+
+// A limit of the group itself that is used up has all of the wait.
+func TestOwnLimits(t *testing.T) {
+	w := window()
+	w.Holders = map[string][]top.Holder{"victim": {
+		{Group: "victim", Limit: top.Limit{Key: "io.read.bandwidth", Device: "sda", Held: "4M",
+			How: "all of it is used", Command: "ease io"}},
+		{Group: "above", Limit: top.Limit{Key: "memory.max", Held: "1G", How: "reached"}},
+		{Group: "victim", Limit: top.Limit{Key: "network.egress.max", Device: "eth0",
+			How: "5 packets a second dropped"}}}}
+	w.Groups[0].Throttled = 0.5
+	r, err := attribution.Of(w, "victim")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range r.Resources {
+		if one.Rows[0].Who != attribution.OwnLimit || one.Rows[0].Share < 0.999 {
+			t.Errorf("%s: %+v", one.Name, one.Rows)
+		}
+	}
+	did, command := r.Resources[2].Rows[0].Did, r.Resources[1].Rows[0].Command
+	if did != "above: memory.max=1G reached" || command != "ease io" {
+		t.Errorf("%q, %q", did, command)
+	}
+	if len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "network.egress.max on eth0") {
+		t.Errorf("notes are %q", r.Notes)
+	}
+	if !strings.HasPrefix(r.Verdict, "A limit of its own holds victim back most") {
+		t.Error(r.Verdict)
+	}
+}

@@ -1,0 +1,233 @@
+package observing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"bulkhead/internal/api"
+	"bulkhead/internal/attribution"
+	"bulkhead/internal/cli/render"
+	"bulkhead/internal/cli/usage"
+	"bulkhead/internal/observe/record"
+	"bulkhead/internal/reconcile"
+	"bulkhead/internal/sampling"
+	"bulkhead/internal/transaction"
+)
+
+// How long suspects looks: now by default, of the record by default, and at least and at most.
+const (
+	lookFor, recordFor   = 10 * time.Second, 90 * time.Second
+	leastLook, mostWatch = time.Second, 2 * time.Minute
+)
+
+// suspects is the verb that says who is to blame for what a group waits for.
+func (s Session) suspects() *cobra.Command {
+	var file, at string
+	var span time.Duration
+	c := &cobra.Command{
+		Use:   "suspects INSTANCE",
+		Short: "what an instance waits for, and who is to blame for it",
+		Long: `suspects says how long an instance (or any group) waited for CPUs, disks and memory, and divides that
+among other groups, its own load, its own limits, what runs outside all groups, and what nobody can be blamed for;
+together that is what was waited. Each row says whether it was counted or estimated, what the suspect did, and the
+command that would hold it. Where little was waited, there is nothing to explain.
+
+It counts for a time from now on, without the agent, which takes root; with --at it reads the agent's record instead.
+The kernel counts waiting and use, not whom one waited for: what other groups have of it is estimated from what they
+used of the same CPUs, disks and memory. Locks inside a server are not seen. docs/suspects.md has the rules.`,
+		Example: `  bulkhead suspects mysql3306                  for 10 s from now on
+  bulkhead suspects mysql3306 --for 1m --json
+  bulkhead suspects mysql3306 --at 02:10       the 90 s before, from the record
+  bulkhead suspects mysql3306 --at 02:10 --file incident`,
+		Args: usage.Exactly(1, "say of which instance: suspects INSTANCE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if file != "" && at == "" {
+				return usage.Errorf(cmd, "--file is a record: say the time with --at")
+			}
+			if !cmd.Flags().Changed("for") && at != "" {
+				span = recordFor
+			}
+			if span < leastLook || span > mostWatch {
+				return usage.Errorf(cmd, "--for is from %s to %s", leastLook, mostWatch)
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
+			defer stop()
+			var before, after record.Tick
+			var err error
+			if at == "" {
+				before, after, err = s.watch(ctx, span)
+			} else {
+				before, after, err = s.recorded(ctx, cmd, file, at, span)
+			}
+			if err != nil {
+				return err
+			}
+			w := attribution.Between(before, after)
+			r, err := attribution.Of(w, args[0])
+			if errors.Is(err, attribution.ErrNoGroup) {
+				var names []string
+				for i := range w.Groups {
+					names = append(names, w.Groups[i].Name)
+				}
+				return usage.Errorf(cmd, "no group %q is governed here: %s", args[0], render.ListOr(names, "none is"))
+			}
+			if err != nil {
+				return err
+			}
+			return s.Print(r, func() { s.printReport(r) })
+		},
+	}
+	c.Flags().StringVar(&at, "at", "", "read what was recorded until this `time`: 02:10, 2026-11-20 02:10, 90m for 90 "+
+		"minutes ago")
+	c.Flags().DurationVar(&span, "for", lookFor, "look for this long; with --at 90s")
+	fileFlag(c, &file)
+	return c
+}
+
+// watch counts for a time.
+func (s Session) watch(ctx context.Context, span time.Duration) (before, after record.Tick, err error) {
+	c, err := s.Open()
+	if err != nil {
+		return before, after, err
+	}
+	defer c.Close()
+	v, _, err := c.Current(ctx, transaction.ViewOptions{})
+	if err != nil {
+		return before, after, err
+	}
+	return sampling.Twice(ctx, c.Host, sampling.Of(v, reconcile.TasksOf(v), 0), attribution.Parts, span)
+}
+
+// recorded reads what was known at a time and a span before it.
+func (s Session) recorded(ctx context.Context, cmd *cobra.Command, file, at string, span time.Duration,
+) (before, after record.Tick, err error) {
+	from, err := s.source(ctx, file)
+	if err != nil {
+		return before, after, err
+	}
+	last := time.Now()
+	if file != "" {
+		reach, err := from.reach(ctx)
+		if err != nil {
+			return before, after, err
+		}
+		last = reach.To
+	}
+	end, err := usage.Past(at, last)
+	if err != nil {
+		return before, after, usage.Errorf(cmd, "--at: %v", err)
+	}
+	if end.Nanosecond() == 0 { // of that second, as it is shown
+		end = end.Add(time.Second - time.Millisecond)
+	}
+	begin := end.Add(-span)
+	segments, err := from.segments(ctx, begin.Add(-record.Before), end)
+	if err != nil {
+		return before, after, err
+	}
+	defer segments.Close()
+	err = record.Walk(segments, begin.Add(-record.Before), end, func(t record.Tick) error {
+		if !t.At.After(begin) {
+			before = before.With(t)
+		}
+		after = after.With(t)
+		return ctx.Err()
+	})
+	if err != nil && !errors.Is(err, record.ErrDamaged) {
+		return before, after, err
+	}
+	if before.At.IsZero() || !after.At.After(begin) {
+		err = fmt.Errorf("too little is recorded between %s and %s", moment(begin), moment(end))
+		return before, after, &api.Error{Code: api.CodeFailed, Err: err,
+			Hint: "`bulkhead record` says from when to when there is something"}
+	}
+	return before, after, nil
+}
+
+// leastShown is the part of a wait below which a row is left out of the text.
+const leastShown = 0.005
+
+// called is a resource as people call it.
+var called = map[string]string{"cpu": "CPUs", "disk": "disks", "memory": "memory"}
+
+func (s Session) printReport(r *attribution.Report) {
+	render.Printf(s.Out, "%s, from %s to %s\n\n%s\n", r.Group, moment(r.From), moment(r.To), r.Verdict)
+	var commands []string
+	table := false // it ends with an empty line
+	gap := func() {
+		if !table {
+			render.Println(s.Out)
+		}
+		table = false
+	}
+	for _, one := range r.Resources {
+		gap()
+		switch {
+		case !one.Known:
+			render.Printf(s.Out, "%s: how long it waits is not known: %s\n", called[one.Name], one.Source)
+			continue
+		case one.Part < attribution.Harm:
+			render.Printf(s.Out, "%s: it waits for %s of its time, which is not worth an explanation\n",
+				called[one.Name], percent(one.Part))
+			continue
+		}
+		render.Printf(s.Out, "%s: %.2f s waited in each second, %s of its time\n%s from %s\n", called[one.Name],
+			one.Waited, percent(one.Part), one.Grade, one.Source)
+		rows := [][]string{{"SHARE", "SECONDS", "WHO", "", "WHAT IT DID"}}
+		for i := range one.Rows {
+			row := &one.Rows[i]
+			if row.Share < leastShown && row.Who != attribution.Unexplained {
+				continue
+			}
+			rows = append(rows, []string{percent(row.Share), fmt.Sprintf("%.3f", row.Seconds), who(row),
+				string(row.Grade), row.Did})
+			if row.Command != "" && row.Share*one.Part >= attribution.Harm {
+				commands = append(commands, row.Command)
+			}
+		}
+		render.Table(s.Out, rows)
+		table = true
+	}
+	if len(commands) > 0 {
+		gap()
+		render.Println(s.Out, "What would hold them, or ease a limit of its own, for an hour:")
+		for _, c := range commands {
+			render.Println(s.Text, "  "+c)
+		}
+	}
+	for _, n := range r.Notes {
+		render.Printf(s.Out, "note: %s\n", n)
+	}
+}
+
+// who is whom a row blames, with what it is for.
+func who(row *attribution.Row) string {
+	if row.Who != attribution.Other {
+		return string(row.Who)
+	}
+	var of []string
+	for _, word := range []string{row.Role, row.Engine} {
+		if word != "" {
+			of = append(of, word)
+		}
+	}
+	if of == nil {
+		return row.Group
+	}
+	return row.Group + " (" + strings.Join(of, ", ") + ")"
+}
+
+// percent is a part of one.
+func percent(part float64) string {
+	if part < 0.0995 {
+		return fmt.Sprintf("%.1f %%", 100*part)
+	}
+	return fmt.Sprintf("%.0f %%", 100*part)
+}

@@ -1,0 +1,57 @@
+// Package accounting reads what the kernel counts of a process: page faults, and what it read and wrote. It keeps
+// nothing.
+package accounting
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+
+	"bulkhead/internal/linux/sysroot"
+)
+
+// Process is what a process did so far: its threads, those that ended too, and those of its children for which it
+// waited.
+type Process struct {
+	Parent int
+	Faults uint64 // page faults
+	// ReadBytes are those that it had read from disks, and WrittenBytes those that it wrote, also into page cache that
+	// the kernel writes to a disk later. ReadCalls and WriteCalls are system calls, also such for what is no disk. They
+	// are 0 where the kernel does not count them (CONFIG_TASK_IO_ACCOUNTING) or does not let us read them: that is
+	// root's.
+	ReadBytes, WrittenBytes, ReadCalls, WriteCalls uint64
+}
+
+// Read reads stat (fields 4 and 10 to 13) and io of a process (proc(5)). Errors of one that is gone: sysroot.IsGone.
+func Read(root *sysroot.FS, pid int) (p Process, err error) {
+	dir := "/proc/" + strconv.Itoa(pid)
+	text, err := root.ReadFile(dir + "/stat")
+	if err != nil {
+		return p, err
+	}
+	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:]) // from field 3 on
+	if len(fields) < 11 {
+		return p, fmt.Errorf("parse %s/stat: it is too short", dir)
+	}
+	p.Parent, _ = strconv.Atoi(string(fields[1]))
+	for _, f := range fields[7:11] {
+		n, _ := strconv.ParseUint(string(f), 10, 64) // a word that is no number counts nothing
+		p.Faults += n
+	}
+	if text, err = root.ReadFile(dir + "/io"); err == nil {
+		p.parseIO(text)
+	}
+	return p, nil
+}
+
+// parseIO reads proc_pid_io(5).
+func (p *Process) parseIO(text []byte) {
+	to := map[string]*uint64{"read_bytes": &p.ReadBytes, "write_bytes": &p.WrittenBytes, "syscr": &p.ReadCalls,
+		"syscw": &p.WriteCalls}
+	for line := range bytes.Lines(text) {
+		name, value, _ := bytes.Cut(bytes.TrimSpace(line), []byte(": "))
+		if n, err := strconv.ParseUint(string(value), 10, 64); err == nil && to[string(name)] != nil {
+			*to[string(name)] = n
+		}
+	}
+}

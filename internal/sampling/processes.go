@@ -1,0 +1,126 @@
+package sampling
+
+import (
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/linux/accounting"
+)
+
+// processes adds up what processes of groups do, from reading to reading: page faults, and what they read and write. A
+// process has what its children did as soon as it has waited for them. So what a child did that ended between two
+// readings is known, and what was counted for one before is taken off again.
+type processes struct {
+	list  func(*cgroup.Tree, cgroup.Dir) ([]int, error)
+	of    func(pid int) (accounting.Process, error)
+	known map[int]member
+	owed  map[string]amounts // by group: what is to be taken off
+}
+
+// member is a process of a group.
+type member struct {
+	accounting.Process
+
+	group string
+}
+
+// amounts are what processes did.
+type amounts struct{ faults, readBytes, writtenBytes, reads, writes uint64 }
+
+// page is what a call for a disk moves at least.
+const page = 4096
+
+// read gives what was done since the last reading, by the groups that processes sit in. One that was not seen then
+// counts as a whole if it is new, and else from now on. Of a group of which no thread ran since then nothing is read.
+func (p *processes) read(w *Watched, ran func(group string) bool, isNew func(pid int) bool) map[string]amounts {
+	if p.of == nil {
+		return nil
+	}
+	idle := func(group string) bool { return p.known != nil && !ran(group) }
+	now, did := map[int]member{}, map[string]amounts{}
+	for pid, m := range p.known {
+		if _, watched := w.tasks[m.group]; watched && idle(m.group) {
+			now[pid] = m
+		}
+	}
+	for group, dirs := range w.tasks {
+		if idle(group) {
+			continue
+		}
+		for _, d := range dirs {
+			pids, _ := p.list(w.tree, d) // one that is gone has none
+			for _, pid := range pids {
+				a, err := p.of(pid)
+				if err != nil {
+					continue
+				}
+				now[pid] = member{a, group}
+				before, there := p.known[pid]
+				if there || p.known != nil && isNew(pid) {
+					did[group] = did[group].plus(amountsOf(before.Process, a))
+				}
+			}
+		}
+	}
+	off, owed := p.inherited(now), map[string]amounts{}
+	for group := range w.tasks { // what an idle one owes stays
+		if rest := p.owed[group].plus(off[group]); rest != (amounts{}) {
+			owed[group] = rest
+		}
+	}
+	for group, f := range did {
+		did[group], owed[group] = f.less(owed[group])
+	}
+	p.known, p.owed = now, owed
+	return did
+}
+
+// inherited is what was counted of processes that are gone, by the group of the nearest ancestor that lives, which has
+// it as its own now.
+func (p *processes) inherited(now map[int]member) map[string]amounts {
+	off := map[string]amounts{}
+	for pid, gone := range p.known {
+		if _, lives := now[pid]; lives {
+			continue
+		}
+		parent := gone.Parent
+		for range p.known { // its ancestors may be gone, too
+			if _, lives := now[parent]; lives {
+				break
+			}
+			parent = p.known[parent].Parent
+		}
+		if heir, lives := now[parent]; lives {
+			off[heir.group] = off[heir.group].plus(amountsOf(accounting.Process{}, gone.Process))
+		}
+	}
+	return off
+}
+
+// amountsOf is what was done between two readings. Of calls at most one for each page that was moved counts: others
+// were for no disk.
+func amountsOf(before, after accounting.Process) amounts {
+	f := amounts{faults: grown(before.Faults, after.Faults), readBytes: grown(before.ReadBytes, after.ReadBytes),
+		writtenBytes: grown(before.WrittenBytes, after.WrittenBytes)}
+	f.reads = min(grown(before.ReadCalls, after.ReadCalls), (f.readBytes+page-1)/page)
+	f.writes = min(grown(before.WriteCalls, after.WriteCalls), (f.writtenBytes+page-1)/page)
+	return f
+}
+
+func grown(before, after uint64) uint64 {
+	if after < before {
+		return 0
+	}
+	return after - before
+}
+
+func (f amounts) plus(o amounts) amounts {
+	return amounts{f.faults + o.faults, f.readBytes + o.readBytes, f.writtenBytes + o.writtenBytes, f.reads + o.reads,
+		f.writes + o.writes}
+}
+
+// less takes off what it can, and gives what is left to be taken off.
+func (f amounts) less(off amounts) (rest, left amounts) {
+	return amounts{grown(off.faults, f.faults), grown(off.readBytes, f.readBytes),
+			grown(off.writtenBytes, f.writtenBytes), grown(off.reads, f.reads), grown(off.writes, f.writes)},
+		amounts{grown(f.faults, off.faults), grown(f.readBytes, off.readBytes), grown(f.writtenBytes, off.writtenBytes),
+			grown(f.reads, off.reads), grown(f.writes, off.writes)}
+}
