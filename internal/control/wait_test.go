@@ -145,6 +145,29 @@ func TestDueIsTriedAgain(t *testing.T) {
 	m.tasks("once it works", "20")
 }
 
+// A look at limits that fails leaves the agent with what it knew of members: it looks again, also for disks that came,
+// which it does twice a second.
+func TestLookAfterAFailedOne(t *testing.T) {
+	m := newMachine(t, "252.39")
+	m.start("/usr/bin/backup all")
+	m.apply("groups:\n  jobs: {role: helper, match: [{exe: backup}], tasks: 50}\n")
+	m.kernel.Intercept(func(o cgroupfake.Operation) error {
+		if o.Op == "read" && o.File.Name == "pids.max" {
+			return errors.New("broken for a test")
+		}
+		return m.notice(o)
+	})
+	if _, err := m.full(); err == nil {
+		t.Fatal("a limit that cannot be read is no trouble")
+	}
+	time.Sleep(600 * time.Millisecond)
+	_ = m.quickLook()
+	m.kernel.Intercept(m.notice)
+	_, err := m.full()
+	m.must(err)
+	m.must(m.quickLook())
+}
+
 // A command whose unit systemd does not start holds up no other verb, and ends with its context: it is where it was,
 // and nothing is recorded of it.
 func TestRunDoesNotHoldTheLock(t *testing.T) {

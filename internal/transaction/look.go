@@ -38,10 +38,12 @@ func (c *Controller) View(ctx context.Context, l ViewOptions) (*View, error) {
 }
 
 // Observe adds to a view what the kernel holds of its groups, and plans.
-func (c *Controller) Observe(ctx context.Context, v *View, l ViewOptions) (err error) {
-	if v.Snapshot, err = c.Reader().Observe(ctx, v.Snapshot); err != nil {
+func (c *Controller) Observe(ctx context.Context, v *View, l ViewOptions) error {
+	seen, err := c.Reader().Observe(ctx, v.Snapshot)
+	if err != nil { // v stays as it was: who has it goes on with its members
 		return err
 	}
+	v.Snapshot = seen
 	if err := c.ReadTuning(ctx, v); err != nil {
 		c.Log.Warn("a setting of the kernel cannot be read", "err", err)
 	}
