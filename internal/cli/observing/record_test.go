@@ -41,7 +41,7 @@ func verb(state string, args ...string) (string, error) {
 
 func verbUntil(ctx context.Context, state string, args ...string) (string, error) {
 	var out bytes.Buffer
-	s := Session{Out: &out, Stdout: &out, State: &state, JSON: new(bool), Socket: new("/nowhere"),
+	s := Session{Out: &out, Text: &out, Stdout: &out, State: &state, JSON: new(bool), Socket: new("/nowhere"),
 		Agent: func(context.Context) (*agent.Client, error) { return nil, nil },
 		Print: func(_ any, text func()) error { text(); return nil }}
 	for _, c := range s.Look() {

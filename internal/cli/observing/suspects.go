@@ -180,7 +180,7 @@ func (s Session) printReport(r *attribution.Report) {
 		}
 		render.Printf(s.Out, "%s: %.2f s waited in each second, %s of its time\n%s from %s\n", called[one.Name],
 			one.Waited, percent(one.Part), one.Grade, one.Source)
-		rows := [][]string{{"SHARE", "SECONDS", "WHO", "", "WHAT IT DID"}}
+		rows := [][]string{{"SHARE", "SECONDS", "WHO", "GRADE", "WHAT IT DID"}}
 		for i := range one.Rows {
 			row := &one.Rows[i]
 			if row.Share < leastShown && row.Who != attribution.Unexplained {

@@ -16,7 +16,7 @@ import (
 func Complete(root *cobra.Command, groups func(context.Context) []string) {
 	for _, c := range root.Commands() {
 		most, takes := map[string]int{"status": -1, "verify": -1, "release": -1, "run": 1, "move": 1, "freeze": 1,
-			"thaw": 1, "set": -1, "unset": -1}[c.Name()]
+			"thaw": 1, "suspects": 1, "set": -1, "unset": -1}[c.Name()]
 		switch {
 		case c.Name() == "set" || c.Name() == "unset":
 			c.ValidArgsFunction = func(c *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
