@@ -43,7 +43,11 @@ func TestSamples(t *testing.T) {
 	})
 	s.apply("groups:\n  a: {match: [{cmdline: '" + rule + "'}], cpu: {limit: 1.5}, tasks: 50, memory: {max: 64MiB}}\n")
 	one := s.sampled("the limits", func(one *observe.Sample) bool {
-		return len(one.Groups) == 1 && len(one.Groups[0].Limits) == 3 && one.Groups[0].Processes == 1
+		if len(one.Groups) != 1 || len(one.Groups[0].Limits) != 3 || one.Groups[0].Processes != 1 {
+			return false
+		}
+		of := one.Groups[0].Usage // its collectors read a moment later
+		return of.Tasks.Current != nil && of.CPU.Total != nil && of.Memory.Anonymous != nil
 	})
 	want := map[string]float64{"cpu.limit": 1.5, "tasks": 50, "memory.max": 64 << 20}
 	for _, l := range one.Groups[0].Limits {
@@ -90,7 +94,7 @@ func TestCollectors(t *testing.T) {
 		t.Fatal(err)
 	}
 	has("disks and no CPU", observe.DiskStats, observe.CPU)
-	_, err := s.client.SwitchCollectors(ctx, collect.Change{Verb: collect.Enable, Names: []string{"cpu", "cpus"}})
+	_, err := s.client.SwitchCollectors(ctx, collect.Change{Verb: collect.Enable, Names: []string{"cpu", "no-such"}})
 	if api.CodeOf(err) != api.CodeUsage || api.HintOf(err) == "" {
 		t.Errorf("an unknown name: %v", err)
 	}

@@ -170,7 +170,8 @@ func window() *attribution.Window {
 				Threads: 1, Pressure: map[string]float64{"cpu": 0.5, "io": 0.4, "memory": 0.1},
 				Tasks: &attribution.IO{ReadBytes: 4e6, Reads: 1000}, Faults: new(1000.0), Memory: 1 << 30},
 			{Name: "reports", Role: "batch", CPU: new(0.5), EachCPU: map[int]float64{0: 0.48, 1: 0.02}, Threads: 8,
-				Tasks: &attribution.IO{WrittenBytes: 200e6, Writes: 200}, Faults: new(9000.0), Memory: 2 << 30},
+				Tasks: &attribution.IO{WrittenBytes: 200e6, Writes: 200}, Faults: new(9000.0), Memory: 2 << 30,
+				HasHigh: true},
 			{Name: "quiet", CPU: new(0.28), EachCPU: map[int]float64{1: 0.28}, Faults: new(1.0)},
 		},
 	}
@@ -198,10 +199,10 @@ func TestOf(t *testing.T) {
 	}
 	holds("cpu", "reports", 0.9, 1, "bulkhead set reports:cpu.limit=0.3 --for 1h")
 	holds("disk", "reports", 0.5, 0.8, "bulkhead set reports:io.write.bandwidth=100MB/s --for 1h --on /dev/sda")
-	holds("memory", "reports", 0.7, 0.8, "bulkhead set reports:memory.max=2048MiB --for 1h")
+	holds("memory", "reports", 0.6, 0.7, "bulkhead set reports:memory.high=2048MiB --for 1h")
 	if r.Suspects[0].Group != "reports" || r.Nothing ||
 		!strings.HasPrefix(r.Verdict, "reports is the first suspect: because of it victim waits for CPUs 48 % of its "+
-			"time, disks 25 %, memory 7.5 %.") {
+			"time, disks 25 %, memory 6.9 %.") {
 		t.Errorf("%s %+v", r.Verdict, r.Suspects)
 	}
 	for _, row := range r.Resources[0].Rows {
@@ -239,5 +240,67 @@ func TestOwnLimits(t *testing.T) {
 	}
 	if !strings.HasPrefix(r.Verdict, "A limit of its own holds victim back most") {
 		t.Error(r.Verdict)
+	}
+}
+
+// What groups below the victim do is its own load on disks and in memory: its pressure has their waiting.
+func TestGroupsBelowAreOwnLoad(t *testing.T) {
+	w := window()
+	w.Groups[0].Above = true
+	w.Groups[1].Name = "victim/dump"
+	r, err := attribution.Of(w, "victim")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range r.Resources[1:] {
+		own := false
+		for _, row := range one.Rows {
+			own = own || row.Who == attribution.OwnLoad && row.Share > 0.5
+			if row.Group == "victim/dump" {
+				t.Errorf("%s: a group below is blamed: %+v", one.Name, row)
+			}
+		}
+		if !own {
+			t.Errorf("%s: it is no load of its own: %+v", one.Name, one.Rows)
+		}
+	}
+}
+
+// A command holds what costs most, on the device below, and none is printed that would hold groups below, too, or
+// nothing.
+func TestCommands(t *testing.T) {
+	for _, c := range []struct {
+		io    attribution.IO
+		above bool
+		want  string
+	}{
+		{attribution.IO{ReadBytes: 4e5, Reads: 100}, false,
+			"bulkhead set reports:io.read.iops=50 --for 1h --on /dev/sda"},
+		{attribution.IO{ReadBytes: 4e5}, false,
+			"bulkhead set reports:io.read.bandwidth=200kB/s --for 1h --on /dev/sda"},
+		{attribution.IO{WrittenBytes: 50e6, Writes: 50}, false,
+			"bulkhead set reports:io.write.bandwidth=25MB/s --for 1h --on /dev/sda"},
+		{attribution.IO{WrittenBytes: 50e6, Writes: 50}, true, ""},
+		{attribution.IO{Reads: 1}, false, ""},
+	} {
+		w := window()
+		w.Host.Disks["dm-0"] = attribution.Disk{IO: c.io, Seconds: 1}
+		own := attribution.IO{ReadBytes: 4e6, Reads: 1000}
+		w.Groups[0].IO = map[string]attribution.IO{"sda": own, "dm-0": own}
+		w.Groups[1].IO, w.Groups[1].Tasks = map[string]attribution.IO{"sda": c.io, "dm-0": c.io}, nil
+		w.Groups[1].Above = c.above
+		r, err := attribution.Of(w, "victim")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, there := "", false
+		for _, row := range r.Resources[1].Rows {
+			if row.Group == "reports" {
+				got, there = row.Command, true
+			}
+		}
+		if got != c.want || !there {
+			t.Errorf("%+v: %q, want %q; %+v", c.io, got, c.want, r.Resources[1].Rows)
+		}
 	}
 }

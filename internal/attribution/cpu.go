@@ -60,7 +60,7 @@ func cpu(w *Window, v *Group) Resource {
 			if g.Threads > 0 {
 				row.Did += ", with " + counted(g.Threads, "thread")
 			}
-			if *g.CPU >= 0.1 {
+			if *g.CPU >= 0.1 && !g.Above {
 				row.Command = set(g.Name, "cpu.limit", strconv.FormatFloat(math.Ceil(*g.CPU*5)/10, 'f', -1, 64), "")
 			}
 		case Outside:

@@ -30,6 +30,16 @@ type onDevice struct {
 	waits   float64 // what weighs its part in what the group waited
 }
 
+// costOf is what requests of a group, and of those below it, cost the device.
+func (d *onDevice) costOf(v *Group) (cost float64) {
+	for name, io := range d.of {
+		if v.has(name) {
+			cost += io.cost()
+		}
+	}
+	return cost
+}
+
 // disk divides the part of the time in which a thread of v waited for block devices, first among those that it uses.
 // On each, everybody has the part that his requests cost. A limit of its own that is used up has all of it: without the
 // others the group would get no more.
@@ -37,18 +47,24 @@ func disk(w *Window, v *Group) Resource {
 	one := Resource{Name: "disk", Source: "`io.pressure` of the group", Grade: Counted}
 	devices := w.devices()
 	timed := true // all disks that it uses tell how long requests took
-	var guess float64
+	var below, guess float64
 	for _, d := range devices {
 		host, known := w.Host.Disks[d.name]
-		timed = timed && (known || d.of[v.Name] == IO{})
-		guess += host.Seconds * d.of[v.Name].cost() / d.all
+		timed = timed && (known || d.costOf(v) == 0)
+		part := host.Seconds * d.costOf(v) / d.all
+		if guess += part; !stacked.MatchString(d.name) {
+			below += part
+		}
 	}
 	var weights float64
 	for _, d := range devices {
-		if d.waits = d.of[v.Name].cost(); timed && guess > 0 {
-			d.waits = w.Host.Disks[d.name].Seconds * d.of[v.Name].cost() / d.all
+		if d.waits = d.costOf(v); timed && guess > 0 {
+			d.waits = w.Host.Disks[d.name].Seconds * d.costOf(v) / d.all
 		}
 		weights += d.waits
+	}
+	if below > 0 { // what stacked devices were asked for is in it
+		guess = below
 	}
 	some, known := v.Pressure["io"]
 	switch {
@@ -80,7 +96,7 @@ func disk(w *Window, v *Group) Resource {
 		}
 		for name, io := range d.of {
 			cost := io.cost()
-			if name == v.Name {
+			if v.has(name) {
 				b.own += waited * cost / d.all
 			} else {
 				b.others[name] += waited * cost / d.all
@@ -198,15 +214,32 @@ func onDisks(g *Group, devices []*onDevice) (text, command string) {
 		}
 		did = append(did, fmt.Sprintf("%sreads %s/s (%.0f requests) and writes %s/s (%.0f) on %s", about,
 			size(io.ReadBytes), io.Reads, size(io.WrittenBytes), io.Writes, d.name))
-		if io.cost() <= worst || stacked.MatchString(d.name) && worst > 0 {
+		part := io.cost()
+		if stacked.MatchString(d.name) { // it is held below, where that is told
+			part = math.SmallestNonzeroFloat64
+		}
+		if part <= worst || g.Above {
 			continue
 		}
-		worst = io.cost()
-		key, value := "io.read.bandwidth", io.ReadBytes
-		if io.writes().cost() > worst/2 {
-			key, value = "io.write.bandwidth", io.WrittenBytes
-		}
-		command = set(g.Name, key, fmt.Sprintf("%.0fMB/s", math.Ceil(value/2e6)), d.name)
+		worst = part
+		command = half(g.Name, io, d.name)
 	}
 	return strings.Join(did, "; "), command
+}
+
+// half is the command that holds a group to half of what it does on a device, in the direction and by what costs most.
+func half(group string, io IO, device string) string {
+	direction, bytes, requests := "read", io.ReadBytes, io.Reads
+	if io.writes().cost() > io.cost()/2 {
+		direction, bytes, requests = "write", io.WrittenBytes, io.Writes
+	}
+	switch {
+	case requests >= 2 && requests > bytes/perRequest:
+		return set(group, "io."+direction+".iops", fmt.Sprintf("%.0f", math.Ceil(requests/2)), device)
+	case bytes >= 2e6:
+		return set(group, "io."+direction+".bandwidth", fmt.Sprintf("%.0fMB/s", math.Ceil(bytes/2e6)), device)
+	case bytes >= 2e3:
+		return set(group, "io."+direction+".bandwidth", fmt.Sprintf("%.0fkB/s", math.Ceil(bytes/2e3)), device)
+	}
+	return ""
 }

@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 )
 
 // memory divides the part of the time in which a thread of v waited for memory. A limit of its own that it reached has
-// all of it. Else, where the host as a whole was short of memory, everybody has the part that his page faults are of
-// all: who takes new pages has the kernel take back old ones. The kernel does not tell whose pages it took for whom.
+// all of it. Else, where the host as a whole was short of memory, everybody has the part that his page faults and the
+// pages that he had read from disks are of all: who takes new pages has the kernel take back old ones. The kernel does
+// not tell whose pages it took for whom.
 func memory(w *Window, v *Group) Resource {
 	one := Resource{Name: "memory", Source: "`memory.pressure` of the group", Grade: Counted}
 	some, known := v.Pressure["memory"]
@@ -19,32 +21,35 @@ func memory(w *Window, v *Group) Resource {
 	one.Waited, one.Part = some, min(1, some)
 	b := &blame{others: map[string]float64{}}
 	did, command := w.holds(v, "memory.")
-	var all float64
-	for _, g := range w.Groups {
-		if g.Faults != nil {
-			all += *g.Faults
-		}
+	var all, host float64
+	for i := range w.Groups {
+		all += w.Groups[i].taken()
 	}
 	if w.Host.Faults != nil {
-		all = max(all, *w.Host.Faults)
+		host = *w.Host.Faults
+		for name, d := range w.Host.Disks {
+			if !stacked.MatchString(name) {
+				host += d.ReadBytes / pageSize
+			}
+		}
 	}
+	all = max(all, host)
 	switch {
 	case did != "":
 		b.limit = some
 	case w.Host.Scanned == nil || *w.Host.Scanned <= 0:
 		one.Source += "; the host was not short of memory"
 	case all > 0:
-		one.Source += "; page faults of groups"
+		one.Source += "; page faults and reads of groups"
 		left := all
-		for _, g := range w.Groups {
-			if g.Faults == nil {
-				continue
-			}
-			left -= *g.Faults
-			if g.Name == v.Name {
-				b.own = some * *g.Faults / all
+		for i := range w.Groups {
+			g := &w.Groups[i]
+			taken := g.taken()
+			left -= taken
+			if v.has(g.Name) {
+				b.own += some * taken / all
 			} else {
-				b.others[g.Name] = some * *g.Faults / all
+				b.others[g.Name] = some * taken / all
 			}
 		}
 		b.outside = some * max(0, left) / all
@@ -56,18 +61,32 @@ func memory(w *Window, v *Group) Resource {
 		case Outside:
 			row.Did = "the kernel and processes of no group take memory"
 		case OwnLoad:
-			row.Did = fmt.Sprintf("takes %.0f pages a second itself and has %s", *v.Faults, size(v.Memory))
+			row.Did = fmt.Sprintf("takes %.0f pages a second itself and has %s", v.taken(), size(v.Memory))
 		case Other:
 			g := w.group(row.Group)
 			row.Role, row.Engine = g.Role, g.Engine
-			row.Did = fmt.Sprintf("takes %.0f pages a second and has %s", *g.Faults, size(g.Memory))
-			if g.Memory > 0 {
-				key := "memory.max"
-				if g.HasHigh {
-					key = "memory.high"
-				}
-				row.Command = set(g.Name, key, strconv.FormatFloat(math.Ceil(g.Memory/(1<<20)), 'f', 0, 64)+"MiB", "")
+			row.Did = fmt.Sprintf("takes %.0f pages a second and has %s", g.taken(), size(g.Memory))
+			if g.Memory > 0 && g.HasHigh && !g.Above { // a memory.max would kill it
+				row.Command = set(g.Name, "memory.high",
+					strconv.FormatFloat(math.Ceil(g.Memory/(1<<20)), 'f', 0, 64)+"MiB", "")
 			}
 		}
 	})
 }
+
+// pageSize is that of the pages that the kernel counts in page faults, in bytes.
+const pageSize = 4096
+
+// taken is how many pages a group took in a second, by page faults and by reading from disks into page cache.
+func (g *Group) taken() (pages float64) {
+	if g.Faults != nil {
+		pages = *g.Faults
+	}
+	if g.Tasks != nil {
+		pages += g.Tasks.ReadBytes / pageSize
+	}
+	return pages
+}
+
+// has says whether a name is that of g or of a group below it, whose waiting for disks and memory it has.
+func (g *Group) has(name string) bool { return name == g.Name || strings.HasPrefix(name, g.Name+"/") }

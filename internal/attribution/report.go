@@ -38,6 +38,8 @@ type Group struct {
 	Memory float64  // bytes charged; 0 is not known
 	// HasHigh says that its memory can have a memory.high.
 	HasHigh bool
+	// Above says that there are groups below it: a limit of it holds those, too.
+	Above bool
 }
 
 // Host is what the machine did.

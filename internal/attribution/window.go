@@ -2,7 +2,6 @@ package attribution
 
 import (
 	"path"
-	"strings"
 
 	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/observe"
@@ -34,7 +33,7 @@ func WindowOf(s *top.State) *Window {
 		case !f.Rated:
 		case event == "pgfault":
 			w.Host.Faults = &f.Rate
-		case strings.HasPrefix(event, "pgscan_"):
+		case event == "pgscan_kswapd" || event == "pgscan_direct": // others tell the same once more
 			w.Host.Scanned = sum(w.Host.Scanned, &f.Rate)
 		}
 	}
@@ -53,6 +52,7 @@ func WindowOf(s *top.State) *Window {
 		for above := path.Dir(whole[i].Name); above != "."; above = path.Dir(above) {
 			if at, there := known[above]; there {
 				w.Groups[at].without(&whole[i])
+				w.Groups[at].Above = true
 				break
 			}
 		}
@@ -60,11 +60,19 @@ func WindowOf(s *top.State) *Window {
 	for i := range w.Groups {
 		for above := path.Dir(w.Groups[i].Name); above != "."; above = path.Dir(above) {
 			if at, there := known[above]; there {
-				w.Groups[i].Throttled += whole[at].Throttled
+				w.Groups[i].Throttled += whole[at].Throttled * whole[i].wanted(&whole[at])
 			}
 		}
 	}
 	return w
+}
+
+// wanted is the part of what a group above wanted to run that g did: so much of what a limit held back there was its.
+func (g *Group) wanted(above *Group) float64 {
+	if g.CPU == nil || g.Waited == nil || above.CPU == nil || above.Waited == nil || *above.CPU+*above.Waited <= 0 {
+		return 1
+	}
+	return min(1, max(0, (*g.CPU+*g.Waited)/(*above.CPU+*above.Waited)))
 }
 
 func groupOf(s *top.State, of top.Group) Group {

@@ -25,7 +25,7 @@ func TestCountOnceRoot(t *testing.T) {
 	common, alone := memfd(t, 32*mib, 0), memfd(t, 32*mib, 0)
 	huge := memfd(t, 16*mib, unix.MFD_HUGETLB|unix.MFD_HUGE_2MB)
 	pages := 0
-	if pool(t, 8) {
+	if pool(t, int64(8*len(facts.Nodes))) { // the kernel gives each node as many
 		pages = 8
 	} else {
 		t.Log("this kernel gives no huge pages now: not tried")
@@ -33,9 +33,9 @@ func TestCountOnceRoot(t *testing.T) {
 	node := facts.Nodes[0].ID
 	var all []Summary
 	for i, m := range []engine.Member{
-		start(t, fmt.Sprintf("%d 0 %d %d %d", mib, 24*mib, pages/2, node), common, huge),
-		start(t, fmt.Sprintf("%d %d %d %d %d", mib, 8*mib, 32*mib, pages, node), common, huge),
-		start(t, fmt.Sprintf("%d 0 %d 0 %d", mib, 12*mib, node), alone),
+		start(t, fmt.Sprintf("%d 0 %d %d %d %d", mib, 24*mib, pages/2, hugePage, node), common, huge),
+		start(t, fmt.Sprintf("%d %d %d %d %d %d", mib, 8*mib, 32*mib, pages, hugePage, node), common, huge),
+		start(t, fmt.Sprintf("%d 0 %d 0 %d %d", mib, 12*mib, hugePage, node), alone),
 	} {
 		s, err := Summarize(h, facts, "never", engine.Instance{Engine: engine.PostgreSQL, Port: i + 1, Main: m.ID,
 			Members: []engine.Member{m}})

@@ -11,6 +11,8 @@ import (
 type processes struct {
 	list  func(*cgroup.Tree, cgroup.Dir) ([]int, error)
 	of    func(pid int) (accounting.Process, error)
+	clock func() uint64 // ticks since the boot
+	at    uint64        // of the last reading
 	known map[int]member
 	owed  map[string]amounts // by group: what is to be taken off
 }
@@ -29,15 +31,17 @@ type amounts struct{ faults, readBytes, writtenBytes, reads, writes uint64 }
 const page = 4096
 
 // read gives what was done since the last reading, by the groups that processes sit in. One that was not seen then
-// counts as a whole if it is new, and else from now on. Of a group of which no thread ran since then nothing is read.
-func (p *processes) read(w *Watched, ran func(group string) bool, isNew func(pid int) bool) map[string]amounts {
+// counts as a whole if it has started since, and else from now on. Of a group of which no thread ran since then nothing
+// is read. alive says whether the first thread of a process is there.
+func (p *processes) read(w *Watched, ran func(group string) bool, alive func(pid int) bool) map[string]amounts {
 	if p.of == nil {
 		return nil
 	}
+	at := p.clock()
 	idle := func(group string) bool { return p.known != nil && !ran(group) }
 	now, did := map[int]member{}, map[string]amounts{}
 	for pid, m := range p.known {
-		if _, watched := w.tasks[m.group]; watched && idle(m.group) {
+		if _, watched := w.tasks[m.group]; watched && idle(m.group) && alive(pid) {
 			now[pid] = m
 		}
 	}
@@ -54,7 +58,7 @@ func (p *processes) read(w *Watched, ran func(group string) bool, isNew func(pid
 				}
 				now[pid] = member{a, group}
 				before, there := p.known[pid]
-				if there || p.known != nil && isNew(pid) {
+				if there || p.known != nil && a.Started >= p.at {
 					did[group] = did[group].plus(amountsOf(before.Process, a))
 				}
 			}
@@ -69,7 +73,7 @@ func (p *processes) read(w *Watched, ran func(group string) bool, isNew func(pid
 	for group, f := range did {
 		did[group], owed[group] = f.less(owed[group])
 	}
-	p.known, p.owed = now, owed
+	p.known, p.owed, p.at = now, owed, at
 	return did
 }
 

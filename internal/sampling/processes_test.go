@@ -14,7 +14,7 @@ func TestProcesses(t *testing.T) {
 	dir := func(name string) cgroup.Dir { return cgroup.Dir{Hierarchy: "cpuacct", Path: "/" + name} }
 	listed := map[cgroup.Dir][]int{}
 	did := map[int]accounting.Process{}
-	fresh, idle := map[int]bool{}, map[string]bool{}
+	idle, clock := map[string]bool{}, uint64(0)
 	p := processes{list: func(_ *cgroup.Tree, d cgroup.Dir) ([]int, error) { return listed[d], nil },
 		of: func(pid int) (a accounting.Process, err error) {
 			a, lives := did[pid]
@@ -22,11 +22,15 @@ func TestProcesses(t *testing.T) {
 				err = errors.New("gone")
 			}
 			return a, err
-		}}
+		}, clock: func() uint64 { return clock }}
 	w := &Watched{tasks: map[string][]cgroup.Dir{"a": {dir("a")}, "b": {dir("b")}}}
 	holds := func(what string, a, b amounts) {
 		t.Helper()
-		got := p.read(w, func(group string) bool { return !idle[group] }, func(pid int) bool { return fresh[pid] })
+		got := p.read(w, func(group string) bool { return !idle[group] }, func(pid int) bool {
+			_, lives := did[pid]
+			return lives
+		})
+		clock += 100
 		if got["a"] != a || got["b"] != b {
 			t.Errorf("%s: a did %+v, b %+v", what, got["a"], got["b"])
 		}
@@ -40,7 +44,9 @@ func TestProcesses(t *testing.T) {
 	did[1], did[2] = activity(0, 103, 1e6+8192, 1000), activity(0, 7, 0, 20)
 	holds("calls for no disk do not count", amounts{faults: 3, readBytes: 8192, reads: 2}, amounts{})
 	listed[dir("a")] = []int{1, 3, 4}
-	did[3], did[4], fresh[3] = activity(1, 5, 4096, 1), activity(1, 500, 1e9, 1e5), true
+	child := activity(1, 5, 4096, 1)
+	child.Started = clock
+	did[3], did[4] = child, activity(1, 500, 1e9, 1e5)
 	holds("one that is new counts whole, one that comes from elsewhere not",
 		amounts{faults: 5, readBytes: 4096, reads: 1}, amounts{})
 	delete(did, 3)
@@ -58,4 +64,16 @@ func TestProcesses(t *testing.T) {
 	holds("one ran", amounts{}, amounts{faults: 2})
 	idle["a"] = false
 	holds("the other ran", amounts{faults: 8}, amounts{})
+
+	// The last process of a group ends, and its parent in another group has what it did from then on.
+	listed[dir("b")] = []int{2, 5}
+	did[5] = activity(1, 100, 4096, 1)
+	holds("it comes", amounts{}, amounts{})
+	did[5] = activity(1, 100, 8192, 2)
+	holds("it reads", amounts{}, amounts{readBytes: 4096, reads: 1})
+	listed[dir("b")] = []int{2}
+	delete(did, 5)
+	idle["b"] = true
+	did[1] = activity(0, 630+100, 1e6+8192, 52)
+	holds("it ended, and its parent waited for it", amounts{}, amounts{})
 }

@@ -8,7 +8,6 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/linux/accounting"
 	"bulkhead/internal/linux/ctxswitch"
-
 	"bulkhead/internal/linux/sysroot"
 	"bulkhead/internal/observe"
 	"bulkhead/internal/observe/collect"
@@ -40,7 +39,7 @@ func newThreads(root *sysroot.FS) *threads {
 	return &threads{waits: ctxswitch.Waits(root), list: (*cgroup.Tree).Tasks,
 		procs: processes{list: (*cgroup.Tree).Procs, of: func(pid int) (accounting.Process, error) {
 			return accounting.Read(root, pid)
-		}},
+		}, clock: accounting.Now},
 		read: func(tid int, before ctxswitch.Thread) (ctxswitch.Thread, bool, error) {
 			return ctxswitch.ReadThread(root, tid, before)
 		}}
@@ -53,6 +52,7 @@ func (t *threads) source(k *Kernel) collect.Source {
 		now := time.Now()
 		known, did := map[int]ctxswitch.Thread{}, map[string]work{}
 		for group, dirs := range w.tasks {
+			all := work{ranOn: map[int]time.Duration{}}
 			for _, d := range dirs {
 				tids, _ := t.list(w.tree, d) // one that is gone has none
 				for _, tid := range tids {
@@ -61,15 +61,16 @@ func (t *threads) source(k *Kernel) collect.Source {
 					}
 					if one, lives, err := t.read(tid, t.known[tid]); lives && err == nil {
 						known[tid] = one
-						did[group] = did[group].plus(workOf(t.since(tid, one, now)))
+						all.add(t.since(tid, one, now))
 					}
 				}
 				m.Rest()
 			}
+			did[group] = all
 		}
-		isNew := func(pid int) bool { return t.since(pid, known[pid], now) == known[pid] }
 		ran := func(group string) bool { return did[group].Ran > 0 }
-		for group, f := range t.procs.read(w, ran, isNew) {
+		alive := func(pid int) bool { _, lives := known[pid]; return lives }
+		for group, f := range t.procs.read(w, ran, alive) {
 			did[group] = did[group].plus(work{amounts: f})
 		}
 		sums := make(map[string]work, len(w.groups))
@@ -100,14 +101,17 @@ func (t *threads) since(tid int, one ctxswitch.Thread, now time.Time) ctxswitch.
 	return ctxswitch.Thread{}
 }
 
-func workOf(one ctxswitch.Thread) work {
-	w := work{Thread: one}
+// add adds what a thread did, in place.
+func (a *work) add(one ctxswitch.Thread) {
+	a.Count = a.Count.Add(one.Count)
+	a.Waited += one.Waited
 	if one.Ran > 0 {
-		w.ranOn = map[int]time.Duration{one.CPU: one.Ran}
+		a.Ran += one.Ran
+		a.ranOn[one.CPU] += one.Ran
 	}
-	return w
 }
 
+// plus adds the work of two groups.
 func (a work) plus(b work) work {
 	sum := work{Thread: ctxswitch.Thread{Count: a.Count.Add(b.Count), Ran: a.Ran + b.Ran, Waited: a.Waited + b.Waited},
 		ranOn: map[int]time.Duration{}, amounts: a.amounts.plus(b.amounts)}

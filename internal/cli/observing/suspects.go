@@ -188,7 +188,7 @@ func (s Session) printReport(r *attribution.Report) {
 			}
 			rows = append(rows, []string{percent(row.Share), fmt.Sprintf("%.3f", row.Seconds), who(row),
 				string(row.Grade), row.Did})
-			if row.Command != "" && row.Share*one.Part >= attribution.Harm {
+			if row.Command != "" && !r.Nothing && row.Share*one.Part >= attribution.Harm {
 				commands = append(commands, row.Command)
 			}
 		}

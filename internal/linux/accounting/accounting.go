@@ -7,14 +7,17 @@ import (
 	"fmt"
 	"strconv"
 
+	"golang.org/x/sys/unix"
+
 	"bulkhead/internal/linux/sysroot"
 )
 
 // Process is what a process did so far: its threads, those that ended too, and those of its children for which it
 // waited.
 type Process struct {
-	Parent int
-	Faults uint64 // page faults
+	Parent  int
+	Faults  uint64 // page faults
+	Started uint64 // hundredths of a second from the boot to its start
 	// ReadBytes are those that it had read from disks, and WrittenBytes those that it wrote, also into page cache that
 	// the kernel writes to a disk later. ReadCalls and WriteCalls are system calls, also such for what is no disk. They
 	// are 0 where the kernel does not count them (CONFIG_TASK_IO_ACCOUNTING) or does not let us read them: that is
@@ -22,7 +25,8 @@ type Process struct {
 	ReadBytes, WrittenBytes, ReadCalls, WriteCalls uint64
 }
 
-// Read reads stat (fields 4 and 10 to 13) and io of a process (proc(5)). Errors of one that is gone: sysroot.IsGone.
+// Read reads stat (fields 4, 10 to 13, and 22) and io of a process (proc(5)). Errors of one that is gone:
+// sysroot.IsGone.
 func Read(root *sysroot.FS, pid int) (p Process, err error) {
 	dir := "/proc/" + strconv.Itoa(pid)
 	text, err := root.ReadFile(dir + "/stat")
@@ -30,10 +34,11 @@ func Read(root *sysroot.FS, pid int) (p Process, err error) {
 		return p, err
 	}
 	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:]) // from field 3 on
-	if len(fields) < 11 {
+	if len(fields) < 20 {
 		return p, fmt.Errorf("parse %s/stat: it is too short", dir)
 	}
 	p.Parent, _ = strconv.Atoi(string(fields[1]))
+	p.Started, _ = strconv.ParseUint(string(fields[19]), 10, 64)
 	for _, f := range fields[7:11] {
 		n, _ := strconv.ParseUint(string(f), 10, 64) // a word that is no number counts nothing
 		p.Faults += n
@@ -54,4 +59,13 @@ func (p *Process) parseIO(text []byte) {
 			*to[string(name)] = n
 		}
 	}
+}
+
+// Now is the time in which Started is told: hundredths of a second since the boot, suspended ones too.
+func Now() uint64 {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		return 0
+	}
+	return uint64(now.Nano() / 10_000_000)
 }
