@@ -46,26 +46,7 @@ func (d *onDevice) costOf(v *Group) (cost float64) {
 func disk(w *Window, v *Group) Resource {
 	one := Resource{Name: "disk", Source: "`io.pressure` of the group", Grade: Counted}
 	devices := w.devices()
-	timed := true // all disks that it uses tell how long requests took
-	var below, guess float64
-	for _, d := range devices {
-		host, known := w.Host.Disks[d.name]
-		timed = timed && (known || d.costOf(v) == 0)
-		part := host.Seconds * d.costOf(v) / d.all
-		if guess += part; !stacked.MatchString(d.name) {
-			below += part
-		}
-	}
-	var weights float64
-	for _, d := range devices {
-		if d.waits = d.costOf(v); timed && guess > 0 {
-			d.waits = w.Host.Disks[d.name].Seconds * d.costOf(v) / d.all
-		}
-		weights += d.waits
-	}
-	if below > 0 { // what stacked devices were asked for is in it
-		guess = below
-	}
+	weights, guess := w.weigh(v, devices)
 	some, known := v.Pressure["io"]
 	switch {
 	case known:
@@ -105,6 +86,31 @@ func disk(w *Window, v *Group) Resource {
 		b.outside += waited * d.outside.cost() / d.all
 	}
 	return resource(one, b, func(row *Row) { w.describeDisk(v, row, devices) })
+}
+
+// weigh fills in what a device's part in the wait of v is weighed by, and gives the sum of these and the part of the
+// time that requests took which is v's, in seconds of each second.
+func (w *Window) weigh(v *Group, devices []*onDevice) (weights, guess float64) {
+	timed := true // all disks that it uses tell how long requests took
+	var below float64
+	for _, d := range devices {
+		host, known := w.Host.Disks[d.name]
+		timed = timed && (known || d.costOf(v) == 0)
+		part := host.Seconds * d.costOf(v) / d.all
+		if guess += part; !stacked.MatchString(d.name) {
+			below += part
+		}
+	}
+	for _, d := range devices {
+		if d.waits = d.costOf(v); timed && guess > 0 {
+			d.waits = w.Host.Disks[d.name].Seconds * d.costOf(v) / d.all
+		}
+		weights += d.waits
+	}
+	if below > 0 { // what stacked devices were asked for is in it
+		guess = below
+	}
+	return weights, guess
 }
 
 // stacked are devices that pass on what they are asked for: it is counted below them again.

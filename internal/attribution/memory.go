@@ -21,19 +21,7 @@ func memory(w *Window, v *Group) Resource {
 	one.Waited, one.Part = some, min(1, some)
 	b := &blame{others: map[string]float64{}}
 	did, command := w.holds(v, "memory.")
-	var all, host float64
-	for i := range w.Groups {
-		all += w.Groups[i].taken()
-	}
-	if w.Host.Faults != nil {
-		host = *w.Host.Faults
-		for name, d := range w.Host.Disks {
-			if !stacked.MatchString(name) {
-				host += d.ReadBytes / pageSize
-			}
-		}
-	}
-	all = max(all, host)
+	all := w.taken()
 	switch {
 	case did != "":
 		b.limit = some
@@ -90,3 +78,20 @@ func (g *Group) taken() (pages float64) {
 
 // has says whether a name is that of g or of a group below it, whose waiting for disks and memory it has.
 func (g *Group) has(name string) bool { return name == g.Name || strings.HasPrefix(name, g.Name+"/") }
+
+// taken is how many pages all took, those outside of all groups too.
+func (w *Window) taken() float64 {
+	var groups, host float64
+	for i := range w.Groups {
+		groups += w.Groups[i].taken()
+	}
+	if w.Host.Faults != nil {
+		host = *w.Host.Faults
+		for name, d := range w.Host.Disks {
+			if !stacked.MatchString(name) {
+				host += d.ReadBytes / pageSize
+			}
+		}
+	}
+	return max(groups, host)
+}
