@@ -55,7 +55,7 @@ func newDatabase(t *testing.T, engine, account, pkg string) *database {
 func (d *database) command(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = d.dir
-	cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C", "HOME=" + d.dir}
+	cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C", "HOME=" + d.dir, "TMPDIR=" + d.dir}
 	// A test binary that is killed leaves no server behind.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: d.credit, Pdeathsig: syscall.SIGKILL}
 	return cmd

@@ -29,7 +29,7 @@ func (s *site) mariadb() (port int, data string) {
 	data = filepath.Join(dir, "data")
 	command := func(name string, args ...string) *exec.Cmd {
 		cmd := exec.Command(name, args...)
-		cmd.Dir, cmd.Env = dir, []string{"PATH=/usr/bin:/bin", "LC_ALL=C", "HOME=" + dir}
+		cmd.Dir, cmd.Env = dir, []string{"PATH=/usr/bin:/bin", "LC_ALL=C", "HOME=" + dir, "TMPDIR=" + dir}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: as, Pdeathsig: syscall.SIGKILL}
 		return cmd
 	}

@@ -53,7 +53,7 @@ func newServer(t *testing.T, name, pkg string) *server {
 func (s *server) command(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(name, args...)
 	cmd.Dir, cmd.SysProcAttr = s.dir, s.sysproc
-	cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C", "HOME=" + s.dir}
+	cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C", "HOME=" + s.dir, "TMPDIR=" + s.dir}
 	return cmd
 }
 
