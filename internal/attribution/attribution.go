@@ -82,7 +82,7 @@ func (r *Report) judge() {
 		}
 		known++
 		if one.Part >= most {
-			most, what = one.Part, one.Name
+			most, what = one.Part, one.Title()
 		}
 	}
 	switch {
@@ -91,12 +91,12 @@ func (r *Report) judge() {
 		return
 	case most < Harm:
 		r.Nothing = true
-		r.Verdict = fmt.Sprintf("Nothing to explain: %s waits for %s of its time at most.", r.Group, percent(most))
+		r.Verdict = fmt.Sprintf("Nothing to explain: %s waits for %s of its time at most.", r.Group, Percent(most))
 		return
 	case len(r.Suspects) == 0 || r.Suspects[0].Part < Named:
 		r.Nothing = true
 		r.Verdict = fmt.Sprintf("Nothing to explain: %s waits for %s of its time for %s, and nobody has %s of it "+
-			"alone.", r.Group, percent(most), named(what), percent(Named))
+			"alone.", r.Group, Percent(most), what, Percent(Named))
 		return
 	}
 	s := r.Suspects[0]
@@ -121,7 +121,7 @@ func (r *Report) parts(s *Suspect) string {
 	for _, one := range r.Resources {
 		for _, row := range one.Rows {
 			if row.Who == s.Who && row.Group == s.Group && slices.Contains(s.Resources, one.Name) {
-				text := named(one.Name) + " " + percent(one.Part*row.Share)
+				text := one.Title() + " " + Percent(one.Part*row.Share)
 				if texts == nil {
 					text += " of its time"
 				}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+
+	"bulkhead/internal/observe/top"
 )
 
 // cpu divides the time for which threads of v could run and had no CPU.
@@ -61,7 +63,8 @@ func cpu(w *Window, v *Group) Resource {
 				row.Did += ", with " + counted(g.Threads, "thread")
 			}
 			if *g.CPU >= 0.1 && !g.Above {
-				row.Command = set(g.Name, "cpu.limit", strconv.FormatFloat(math.Ceil(*g.CPU*5)/10, 'f', -1, 64), "")
+				row.Command = top.Command(g.Name, "cpu.limit", "",
+					strconv.FormatFloat(math.Ceil(*g.CPU*5)/10, 'f', -1, 64))
 			}
 		case Outside:
 			row.Did = fmt.Sprintf("the kernel and processes of no group use %s CPUs there", cores(on.usedOutside))

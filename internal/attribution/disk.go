@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"bulkhead/internal/observe/top"
 )
 
 // perRequest is how many bytes cost a disk as much as one request more. No single number fits all disks: it is that of
@@ -241,11 +243,11 @@ func half(group string, io IO, device string) string {
 	}
 	switch {
 	case requests >= 2 && requests > bytes/perRequest:
-		return set(group, "io."+direction+".iops", fmt.Sprintf("%.0f", math.Ceil(requests/2)), device)
+		return top.Command(group, "io."+direction+".iops", device, fmt.Sprintf("%.0f", math.Ceil(requests/2)))
 	case bytes >= 2e6:
-		return set(group, "io."+direction+".bandwidth", fmt.Sprintf("%.0fMB/s", math.Ceil(bytes/2e6)), device)
+		return top.Command(group, "io."+direction+".bandwidth", device, fmt.Sprintf("%.0fMB/s", math.Ceil(bytes/2e6)))
 	case bytes >= 2e3:
-		return set(group, "io."+direction+".bandwidth", fmt.Sprintf("%.0fkB/s", math.Ceil(bytes/2e3)), device)
+		return top.Command(group, "io."+direction+".bandwidth", device, fmt.Sprintf("%.0fkB/s", math.Ceil(bytes/2e3)))
 	}
 	return ""
 }

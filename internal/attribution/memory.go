@@ -5,6 +5,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"bulkhead/internal/observe/top"
 )
 
 // memory divides the part of the time in which a thread of v waited for memory. A limit of its own that it reached has
@@ -55,8 +57,8 @@ func memory(w *Window, v *Group) Resource {
 			row.Role, row.Engine = g.Role, g.Engine
 			row.Did = fmt.Sprintf("takes %.0f pages a second and has %s", g.taken(), size(g.Memory))
 			if g.Memory > 0 && g.HasHigh && !g.Above { // a memory.max would kill it
-				row.Command = set(g.Name, "memory.high",
-					strconv.FormatFloat(math.Ceil(g.Memory/(1<<20)), 'f', 0, 64)+"MiB", "")
+				row.Command = top.Command(g.Name, "memory.high", "",
+					strconv.FormatFloat(math.Ceil(g.Memory/(1<<20)), 'f', 0, 64)+"MiB")
 			}
 		}
 	})

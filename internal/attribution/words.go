@@ -24,28 +24,15 @@ func notes(w *Window, v *Group) []string {
 	return all
 }
 
-// named is a resource as people call it.
-func named(resource string) string {
-	switch resource {
+// Title is the resource as people call it.
+func (r *Resource) Title() string {
+	switch r.Name {
 	case "cpu":
 		return "CPUs"
 	case "disk":
 		return "disks"
 	}
-	return resource
-}
-
-// set is the command that holds a group for an hour.
-func set(group, key, value, device string) string {
-	text := fmt.Sprintf("bulkhead set %s:%s=%s --for 1h", group, key, value)
-	switch {
-	case device == "":
-	case strings.Contains(device, ":"):
-		text += " --on " + device
-	default:
-		text += " --on /dev/" + strings.ReplaceAll(device, "!", "/") // as the kernel writes a slash in a name
-	}
-	return text
+	return r.Name
 }
 
 func (w *Window) group(name string) *Group {
@@ -66,7 +53,8 @@ func counted(n float64, noun string) string {
 	return strconv.FormatFloat(n, 'f', 0, 64) + " " + noun + "s"
 }
 
-func percent(part float64) string {
+// Percent is a part of one, with a digit behind the point where it has one before: "9.8 %", "45 %".
+func Percent(part float64) string {
 	if part >= 0.0995 {
 		return strconv.FormatFloat(100*part, 'f', 0, 64) + " %"
 	}

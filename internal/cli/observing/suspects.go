@@ -154,9 +154,6 @@ func (s Session) recorded(ctx context.Context, cmd *cobra.Command, file, at stri
 // leastShown is the part of a wait below which a row is left out of the text.
 const leastShown = 0.005
 
-// called is a resource as people call it.
-var called = map[string]string{"cpu": "CPUs", "disk": "disks", "memory": "memory"}
-
 func (s Session) printReport(r *attribution.Report) {
 	render.Printf(s.Out, "%s, from %s to %s\n\n%s\n", r.Group, moment(r.From), moment(r.To), r.Verdict)
 	var commands []string
@@ -171,22 +168,22 @@ func (s Session) printReport(r *attribution.Report) {
 		gap()
 		switch {
 		case !one.Known:
-			render.Printf(s.Out, "%s: how long it waits is not known: %s\n", called[one.Name], one.Source)
+			render.Printf(s.Out, "%s: how long it waits is not known: %s\n", one.Title(), one.Source)
 			continue
 		case one.Part < attribution.Harm:
 			render.Printf(s.Out, "%s: it waits for %s of its time, which is not worth an explanation\n",
-				called[one.Name], percent(one.Part))
+				one.Title(), attribution.Percent(one.Part))
 			continue
 		}
-		render.Printf(s.Out, "%s: %.2f s waited in each second, %s of its time\n%s from %s\n", called[one.Name],
-			one.Waited, percent(one.Part), one.Grade, one.Source)
+		render.Printf(s.Out, "%s: %.2f s waited in each second, %s of its time\n%s from %s\n", one.Title(),
+			one.Waited, attribution.Percent(one.Part), one.Grade, one.Source)
 		rows := [][]string{{"SHARE", "SECONDS", "WHO", "GRADE", "WHAT IT DID"}}
 		for i := range one.Rows {
 			row := &one.Rows[i]
 			if row.Share < leastShown && row.Who != attribution.Unexplained {
 				continue
 			}
-			rows = append(rows, []string{percent(row.Share), fmt.Sprintf("%.3f", row.Seconds), who(row),
+			rows = append(rows, []string{attribution.Percent(row.Share), fmt.Sprintf("%.3f", row.Seconds), who(row),
 				string(row.Grade), row.Did})
 			if row.Command != "" && !r.Nothing && row.Share*one.Part >= attribution.Harm {
 				commands = append(commands, row.Command)
@@ -222,12 +219,4 @@ func who(row *attribution.Row) string {
 		return row.Group
 	}
 	return row.Group + " (" + strings.Join(of, ", ") + ")"
-}
-
-// percent is a part of one.
-func percent(part float64) string {
-	if part < 0.0995 {
-		return fmt.Sprintf("%.1f %%", 100*part)
-	}
-	return fmt.Sprintf("%.0f %%", 100*part)
 }

@@ -199,7 +199,7 @@ func (s *State) limit(group, key, device string, asked, held *float64) Limit {
 		}
 	}
 	if l.How = k.bites(s, group, device, l.Part); l.How != "" {
-		l.Bites, l.Command = true, command(group, &l, k.set(1.5**held))
+		l.Bites, l.Command = true, Command(group, l.Key, l.Device, k.set(1.5**held))
 	}
 	return l
 }
@@ -226,15 +226,15 @@ func (l *Limit) Name() string {
 	return l.Key + " on " + l.Device
 }
 
-// command is what would change a limit for an hour.
-func command(group string, l *Limit, value string) string {
-	text := fmt.Sprintf("bulkhead set %s:%s=%s --for 1h", group, l.Key, value)
+// Command changes a limit of a group for an hour. The device is as the kernel names it, "" for a limit of none.
+func Command(group, key, device, value string) string {
+	text := fmt.Sprintf("bulkhead set %s:%s=%s --for 1h", group, key, value)
 	switch {
-	case l.Device == "":
-	case strings.HasPrefix(l.Key, "io.") && !strings.Contains(l.Device, ":"):
-		text += " --on /dev/" + strings.ReplaceAll(l.Device, "!", "/") // as the kernel writes a slash in a name
+	case device == "":
+	case strings.HasPrefix(key, "io.") && !strings.Contains(device, ":"):
+		text += " --on /dev/" + strings.ReplaceAll(device, "!", "/") // as the kernel writes a slash in a name
 	default:
-		text += " --on " + l.Device
+		text += " --on " + device
 	}
 	return text
 }
