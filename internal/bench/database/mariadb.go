@@ -26,10 +26,8 @@ var MariaDB = &Engine{
 	user: "mysql", port: 3306, end: syscall.SIGTERM,
 	Install: func(ctx context.Context, in *Instance) error {
 		in.Socket = filepath.Join(in.RunDir, "mysqld.sock")
-		seed := filepath.Join(in.RunDir, "init.sql")
-		if err := os.WriteFile(seed, []byte("CREATE DATABASE IF NOT EXISTS "+in.Account.Database+";\n"),
-			0o644); err != nil {
-			return fmt.Errorf("write MariaDB's init file: %w", err)
+		if err := in.writeInit(); err != nil {
+			return err
 		}
 		return in.tool(ctx, nil, in.paths["mariadb-install-db"], "--no-defaults", "--user=mysql",
 			"--datadir="+in.DataDir,
@@ -41,7 +39,7 @@ var MariaDB = &Engine{
 			in.paths["mariadbd"], "--no-defaults",
 			"--datadir=" + in.DataDir, "--socket=" + in.Socket, "--pid-file=" + in.Socket + ".pid",
 			"--port=" + strconv.Itoa(in.Port), "--bind-address=127.0.0.1", "--skip-name-resolve",
-			"--init-file=" + filepath.Join(in.RunDir, "init.sql"), "--log-error=" + in.log,
+			"--init-file=" + in.initFile(), "--log-error=" + in.log,
 			fmt.Sprintf("--innodb-buffer-pool-size=%dM", max(in.buffer, 16)), "--innodb-flush-method=O_DIRECT",
 			"--performance-schema=OFF", "--skip-log-bin", "--max-connections=5000",
 		}, in.Options...)
@@ -73,4 +71,16 @@ func cleanVersion(v string) string {
 		return head + "-MariaDB"
 	}
 	return v
+}
+
+// initFile is what MariaDB and MySQL run at each start.
+func (in *Instance) initFile() string { return filepath.Join(in.RunDir, "init.sql") }
+
+// writeInit has the server make its database where it is not there.
+func (in *Instance) writeInit() error {
+	text := "CREATE DATABASE IF NOT EXISTS " + in.Account.Database + ";\n"
+	if err := os.WriteFile(in.initFile(), []byte(text), 0o644); err != nil {
+		return fmt.Errorf("write %s's init file: %w", in.Kind.Title, err)
+	}
+	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -21,10 +20,8 @@ var mysql97 = &Engine{
 	user:     "mysql", port: 3306, end: syscall.SIGTERM,
 	Install: func(ctx context.Context, in *Instance) error {
 		in.Socket = filepath.Join(in.RunDir, "mysqld.sock")
-		seed := filepath.Join(in.RunDir, "init.sql")
-		if err := os.WriteFile(seed, []byte("CREATE DATABASE IF NOT EXISTS "+in.Account.Database+";\n"),
-			0o644); err != nil {
-			return fmt.Errorf("write MySQL's init file: %w", err)
+		if err := in.writeInit(); err != nil {
+			return err
 		}
 		return in.tool(ctx, in.owner, append(MySQLServer(in.paths, in.DataDir), "--initialize-insecure",
 			"--innodb-flush-method=nosync")...)
@@ -32,7 +29,7 @@ var mysql97 = &Engine{
 	command: func(in *Instance) []string {
 		return append(append(MySQLServer(in.paths, in.DataDir),
 			"--socket="+in.Socket, "--pid-file="+in.Socket+".pid", "--port="+strconv.Itoa(in.Port),
-			"--bind-address=127.0.0.1", "--skip-name-resolve", "--init-file="+filepath.Join(in.RunDir, "init.sql"),
+			"--bind-address=127.0.0.1", "--skip-name-resolve", "--init-file="+in.initFile(),
 			"--log-error="+in.log, fmt.Sprintf("--innodb-buffer-pool-size=%dM", max(in.buffer, 16)),
 			"--innodb-flush-method=O_DIRECT", "--performance-schema=OFF", "--skip-log-bin", "--max-connections=5000",
 			"--mysqlx=OFF"), in.Options...)
