@@ -5,6 +5,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"strings"
@@ -85,6 +86,7 @@ func TestAgentInACopy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	Tune(slog.New(slog.DiscardHandler)) // as main does
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	if err := New(c, Options{Socket: state + "/agent.sock"}).Run(ctx); err != nil {

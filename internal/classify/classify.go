@@ -16,7 +16,8 @@ import (
 // and of their rules does not matter.
 func Classify(groups []Group, in Input) Result {
 	l := newLook(in)
-	c := classifier{look: l, index: newIndex(l, groups), conflicts: make(map[string]*conflict)}
+	c := classifier{look: l, index: newIndex(l, groups), conflicts: make(map[string]*conflict),
+		placements: make([]Placement, 0, in.Room)}
 	c.groups = make(map[string]bool, len(groups))
 	for i := range groups {
 		c.groups[groups[i].Path] = true

@@ -65,6 +65,8 @@ type Input struct {
 	// Settled, when set, has processes that nothing claims gathered by session, below the group Others: those of
 	// which it says no.
 	Settled Settled
+	// Room is about how many placements there will be, so that memory is taken once; 0 is not known.
+	Room int
 }
 
 // Placement says that a process belongs to a group, and why.

@@ -9,6 +9,7 @@ import (
 	"bulkhead/internal/linux/accounting"
 	"bulkhead/internal/linux/ctxswitch"
 	"bulkhead/internal/linux/sysroot"
+	"bulkhead/internal/metrics"
 	"bulkhead/internal/observe"
 	"bulkhead/internal/observe/collect"
 )
@@ -16,14 +17,17 @@ import (
 // threads adds up what threads of groups do, from reading to reading: how long they wait for a CPU, and their switches.
 // The kernel counts both for each thread alone, so what one did between the last reading and its end is not seen.
 type threads struct {
-	read  func(tid int, before ctxswitch.Thread) (ctxswitch.Thread, bool, error)
-	list  func(*cgroup.Tree, cgroup.Dir) ([]int, error)
+	read func(tid int, before ctxswitch.Thread) (ctxswitch.Thread, bool, error)
+	list func(*cgroup.Tree, cgroup.Dir) ([]int, error)
+	// used is the CPU time of a directory, with what is below it, and false where that is not counted.
+	used  func(*cgroup.Tree, cgroup.Dir) (microseconds int64, counted bool)
 	procs processes
 	waits bool // the kernel counts how long they wait
 
 	at    time.Time // of the last reading
 	known map[int]ctxswitch.Thread
-	sums  map[string]work // by group
+	spent map[cgroup.Dir]int64 // what used told, of those that are counted
+	sums  map[string]work      // by group
 }
 
 // work is what threads of a group did.
@@ -36,7 +40,7 @@ type work struct {
 }
 
 func newThreads(root *sysroot.FS) *threads {
-	return &threads{waits: ctxswitch.Waits(root), list: (*cgroup.Tree).Tasks,
+	return &threads{waits: ctxswitch.Waits(root), list: (*cgroup.Tree).Tasks, used: spentBy,
 		procs: processes{list: (*cgroup.Tree).Procs, of: func(pid int) (accounting.Process, error) {
 			return accounting.Read(root, pid)
 		}, clock: accounting.Now},
@@ -45,17 +49,33 @@ func newThreads(root *sysroot.FS) *threads {
 		}}
 }
 
-// source reads every thread of the groups that are watched.
+// spentBy reads the CPU time of a directory.
+func spentBy(t *cgroup.Tree, d cgroup.Dir) (microseconds int64, counted bool) {
+	u, err := metrics.Read(t, d, "cpu.total_us")
+	if err != nil || u.CPU.Total == nil {
+		return 0, false
+	}
+	return *u.CPU.Total, true
+}
+
+// source reads every thread of the groups that are watched. Of a directory that has used no CPU time since the last
+// reading only those threads are read that were not known then: the others did nothing.
 func (t *threads) source(k *Kernel) collect.Source {
 	return func(ctx context.Context, m *collect.Meter) (collect.Put, error) {
 		w := k.watched.Load()
 		now := time.Now()
-		known, did := map[int]ctxswitch.Thread{}, map[string]work{}
+		known, did := make(map[int]ctxswitch.Thread, len(t.known)), map[string]work{}
+		spent := make(map[cgroup.Dir]int64, len(t.spent))
 		for group, dirs := range w.tasks {
 			all := work{ranOn: map[int]time.Duration{}}
 			for _, d := range dirs {
+				still := t.slept(w.tree, d, spent)
 				tids, _ := t.list(w.tree, d) // one that is gone has none
 				for _, tid := range tids {
+					if one, there := t.known[tid]; still && there {
+						known[tid] = one
+						continue
+					}
 					if ctx.Err() != nil {
 						return nil, context.Cause(ctx)
 					}
@@ -82,9 +102,23 @@ func (t *threads) source(k *Kernel) collect.Source {
 				sums[at] = sums[at].plus(one)
 			}
 		}
-		t.at, t.known, t.sums = now, known, sums
+		t.at, t.known, t.spent, t.sums = now, known, spent, sums
 		return t.put(sums), nil
 	}
+}
+
+// slept says whether a directory has used no CPU time since the last reading, and notes what it has used.
+func (t *threads) slept(tree *cgroup.Tree, d cgroup.Dir, spent map[cgroup.Dir]int64) bool {
+	if t.used == nil {
+		return false
+	}
+	now, counted := t.used(tree, d)
+	if !counted {
+		return false
+	}
+	spent[d] = now
+	before, known := t.spent[d]
+	return known && now == before
 }
 
 // since is what a thread did since the last reading. One that was not seen then has begun meanwhile, unless it did more

@@ -1,6 +1,7 @@
 package sampling
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +11,57 @@ import (
 	"bulkhead/internal/observe"
 	"bulkhead/internal/observe/collect"
 )
+
+// Of a directory that used no CPU time since the last reading, only threads that are new are read. What is known of the
+// others stays, so that they count from there when they run again.
+func TestThreadsThatSleepAreNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := cgroup.Dir{Hierarchy: "cpuacct", Path: "/a"}
+		listed, used, counted := []int{1, 2}, int64(5), true
+		did := map[int]ctxswitch.Thread{1: {Ran: time.Hour}, 2: {Ran: time.Hour}, 3: {Ran: time.Hour}}
+		var asked []int
+		s := &threads{waits: true,
+			list: func(*cgroup.Tree, cgroup.Dir) ([]int, error) { return listed, nil },
+			used: func(*cgroup.Tree, cgroup.Dir) (int64, bool) { return used, counted },
+			read: func(tid int, _ ctxswitch.Thread) (ctxswitch.Thread, bool, error) {
+				asked = append(asked, tid)
+				return did[tid], true, nil
+			}}
+		k := New(nil)
+		k.Watch(&Watched{groups: []watchedGroup{{Group: observe.Group{Group: "a"}}},
+			tasks: map[string][]cgroup.Dir{"a": {d}}})
+		source := s.source(k)
+		reads := func(what string, want ...int) {
+			t.Helper()
+			asked = nil
+			time.Sleep(10 * time.Second)
+			if _, err := source(t.Context(), noMeter()); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(asked, want) {
+				t.Errorf("%s: threads %v are read, want %v", what, asked, want)
+			}
+		}
+		reads("at first", 1, 2)
+		reads("all sleep")
+		listed = []int{1, 2, 3}
+		reads("one is new", 3)
+		listed = []int{1, 3}
+		reads("one is gone")
+		used = 6
+		did[1] = ctxswitch.Thread{Ran: time.Hour + time.Second}
+		reads("one ran", 1, 3)
+		if got := s.sums["a"].Ran; got != time.Second {
+			t.Errorf("the threads ran %v, want a second", got)
+		}
+		counted = false
+		reads("the kernel does not count", 1, 3)
+		reads("nor again", 1, 3)
+		counted = true
+		reads("it counts again", 1, 3)
+		reads("all sleep again")
+	})
+}
 
 // What threads did is added up from reading to reading: those that were there from the begin count from then on, those
 // that began meanwhile as a whole, those that came from elsewhere from then on, and those of a/b for a, too. What a

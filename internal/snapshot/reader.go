@@ -99,6 +99,10 @@ func (r *Reader) classify(s *Snapshot, procs []procfs.Process) policy.Problems {
 		more, _ := resolve.Check(s.Facts, s.Policy.Host, limitsOfGroups(groups))
 		problems = append(problems, more...)
 	}
+	if c := s.options.Cache; c != nil {
+		s.Rules.Room = c.placed + c.placed/16
+		defer func() { c.placed = len(s.Classified.Placements) }()
+	}
 	s.Classified = classify.Classify(groups, s.Rules)
 	return append(problems, s.Classified.Problems...)
 }

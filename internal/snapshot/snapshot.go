@@ -133,6 +133,7 @@ type Cache struct {
 	sources  []policy.Source
 	problems policy.Problems
 	tracker  recognise.Tracker
+	placed   int // how many placements the last snapshot had
 }
 
 // records are what the state directory says of what was made on this host. They are read once for each snapshot.
@@ -158,24 +159,25 @@ func (s *Snapshot) With(more ...classify.Placement) *Snapshot {
 
 // members lists who is in a group or belongs to one, by pid.
 func (s *Snapshot) members() []classify.Placement {
-	known := map[procfs.ID]bool{}
+	known := make(map[procfs.ID]bool, len(s.Classified.Placements)+len(s.Classified.Skips))
 	for _, p := range s.Classified.Placements {
 		known[p.Process.ID] = true
 	}
 	for _, skip := range s.Classified.Skips {
 		known[skip.Process.ID] = true
 	}
-	all := slices.Clone(s.Classified.Placements)
+	var residents []classify.Placement
 	for _, p := range s.Observed.Processes {
 		if known[p.ID] || s.Expel[p.ID] {
 			continue
 		}
 		if group, ok := s.Layout.Resident(&p); ok {
-			all = append(all, classify.Placement{
+			residents = append(residents, classify.Placement{
 				Process: p, Group: group, By: ByResidence, Rule: "no rule matches it, and it stays in its group",
 			})
 		}
 	}
+	all := slices.Concat(s.Classified.Placements, residents)
 	slices.SortFunc(all, func(a, b classify.Placement) int { return a.Process.PID - b.Process.PID })
 	return all
 }
