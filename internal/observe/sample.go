@@ -60,6 +60,8 @@ type Group struct {
 	EachCPU map[int]time.Duration `json:"cpu_each_ns,omitempty"`
 	CPUs    idset.Set             `json:"cpus,omitempty"`
 	Limits  []Limit               `json:"limits"`
+	// SLO is how it goes with what its database is promised; nil where nothing is.
+	SLO *api.SLO `json:"slo,omitempty"`
 }
 
 // Switching is what threads of a group did since its figures were first read, as far as they lived at the end of an
