@@ -43,9 +43,10 @@ func (l *Loops) Tick(ctx context.Context, now time.Time) {
 	if l.host == nil || len(l.all) == 0 && len(l.put) == 0 && l.begun {
 		return
 	}
-	if l.fired() {
-		l.o.Log.Error("the watchdog has given back what was squeezed: this process gave no sign of life")
-		l.drop("the watchdog gave it back: the agent gave no sign of life")
+	if l.unguarded() {
+		l.o.Log.Error("the watchdog is gone: it gave back what was lowered as this process gave no sign of life, or was " +
+			"ended itself")
+		l.drop("the watchdog is gone")
 	}
 	switch {
 	case !now.Before(l.next):
@@ -105,7 +106,7 @@ func (l *Loops) step(now time.Time) {
 	l.mu.Unlock()
 }
 
-// drop forgets what is held: somebody else gave it back.
+// drop forgets what is held, and has what is still there of it given back.
 func (l *Loops) drop(why string) {
 	for _, one := range l.all {
 		if one.path != nil {
@@ -117,12 +118,13 @@ func (l *Loops) drop(why string) {
 	l.end()
 }
 
-func (l *Loops) fired() bool {
+// unguarded says that the guard is gone.
+func (l *Loops) unguarded() bool {
 	if l.guard == nil {
 		return false
 	}
 	select {
-	case <-l.guard.Fired():
+	case <-l.guard.Gone():
 		return true
 	default:
 		return false

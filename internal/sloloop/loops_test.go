@@ -44,10 +44,10 @@ func newPlant() *plant {
 		fired: make(chan struct{})}
 }
 
-func (p *plant) Heat()                  { p.hot++ }
-func (p *plant) ReadNow(observe.Part)   {}
-func (p *plant) Fired() <-chan struct{} { return p.fired }
-func (p *plant) Done()                  { p.guards-- }
+func (p *plant) Heat()                 { p.hot++ }
+func (p *plant) ReadNow(observe.Part)  {}
+func (p *plant) Gone() <-chan struct{} { return p.fired }
+func (p *plant) Done()                 { p.guards-- }
 
 // pass lets time pass. Of what the batch uses a fifth is waiting of the database.
 func (p *plant) pass(d time.Duration) {
@@ -182,7 +182,7 @@ func TestLoopsLetGo(t *testing.T) {
 		"mode advise":                {func(_ *plant, l *Loops) { l.watch(hostWith(slo.Advise)) }, 7 * time.Second},
 		"mode off":                   {func(_ *plant, l *Loops) { l.watch(hostWith(slo.Off)) }, 7 * time.Second},
 		"a change on trial":          {func(p *plant, _ *Loops) { p.trial = true }, 70 * time.Second},
-		"a guard that gave it back":  {func(p *plant, _ *Loops) { close(p.fired) }, time.Second},
+		"a guard that is gone":       {func(p *plant, _ *Loops) { close(p.fired) }, time.Second},
 		"a group that may no longer": {func(_ *plant, l *Loops) { l.host.knobs = nil }, 7 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {

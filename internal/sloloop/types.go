@@ -57,10 +57,10 @@ type Options struct {
 	every time.Duration
 }
 
-// Guard gives everything back when this process dies. Fired is closed when it is about to do so although this process
-// lives: it gave no sign of life.
+// Guard gives everything back when this process dies. Gone is closed when it does so although this process lives, which
+// gave no sign of life, and when it was ended itself.
 type Guard interface {
-	Fired() <-chan struct{}
+	Gone() <-chan struct{}
 	Done()
 }
 
