@@ -58,7 +58,7 @@ func askEvery(ctx context.Context, dsn string, every time.Duration, log *slog.Lo
 		return a
 	}
 	go func() {
-		defer db.Close() //nolint:errcheck // nothing was written
+		defer db.Close() // nothing was written
 		a.run(ctx, db.Work, log)
 	}()
 	return a

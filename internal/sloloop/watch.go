@@ -98,62 +98,71 @@ func squeezable(p policy.SLOPart, g *classify.Group) bool {
 // knobsOf are the limits of a group that may be lowered: that of the CPU, and those of disks that the policy has.
 // Limits for which a person has set an override are left alone.
 func knobsOf(v *transaction.View, p policy.SLOPart, g *classify.Group) (all []candidate) {
-	within := p.Within[g.Path]
-	if within == nil {
-		within = p.Within[g.Written]
-	}
-	add := func(c candidate, key policy.Key, on string, limit policy.Value) {
-		c.Knob, c.Role = slo.Knob{Group: g.Path, Key: key, On: on}, g.Role
-		if amount, is := number(limit); is {
-			c.Ceiling, c.limited = amount, true
-		}
-		b := within[key]
-		if lowest, is := number(b.Lowest); is {
-			c.Floor = lowest
-		}
-		// Above the highest nothing is in force, and the loop never goes above what the policy says.
-		if highest, is := number(b.Highest); is && (c.Ceiling == 0 || highest < c.Ceiling) {
-			c.Ceiling = highest
-		}
-		set := func(o state.Override) bool {
-			return !o.IsSLO() && o.Group == g.Path && o.Key == key && o.On == on
-		}
-		if c.Ceiling > 0 && !slices.ContainsFunc(v.Overrides, set) {
-			all = append(all, c)
-		}
-	}
 	cpu := candidate{}
-	cpu.Ceiling = float64(len(v.Facts.CPUs))
+	cpu.Knob, cpu.Ceiling = slo.Knob{Group: g.Path, Key: policy.KeyCPULimit}, float64(len(v.Facts.CPUs))
 	if s, is := g.Settings.Get(policy.KeyCPUCPUs, ""); is {
 		if ids, set := s.Value.(policy.IDs); set && len(ids.Set) > 0 {
 			cpu.Ceiling = float64(len(ids.Set))
 		}
 	}
 	s, _ := g.Settings.Get(policy.KeyCPULimit, "")
-	add(cpu, policy.KeyCPULimit, "", s.Value)
+	cpu.limit(s.Value)
+	all = append(all, cpu)
 	for _, key := range []policy.Key{policy.KeyIOReadBandwidth, policy.KeyIOReadIOPS, policy.KeyIOWriteBandwidth,
 		policy.KeyIOWriteIOPS} {
-		devices := map[string]*policy.Setting{}
-		places := map[string]*candidate{}
-		var order []string
-		for _, s := range g.Settings.All(key) {
-			if s.On == "" || s.Dev == "" {
-				continue
-			}
-			if places[s.On] == nil {
-				places[s.On], devices[s.On], order = &candidate{}, &s, append(order, s.On)
-			}
-			places[s.On].devices = append(places[s.On].devices, s.Dev)
+		all = append(all, onDisks(g, key)...)
+	}
+	within := p.Within[g.Path]
+	if within == nil {
+		within = p.Within[g.Written]
+	}
+	for i := range all {
+		all[i].Role = g.Role
+		all[i].bound(within[all[i].Key])
+	}
+	return slices.DeleteFunc(all, func(c candidate) bool {
+		return c.Ceiling <= 0 || slices.ContainsFunc(v.Overrides, func(o state.Override) bool {
+			return !o.IsSLO() && o.Group == c.Group && o.Key == c.Key && o.On == c.On
+		})
+	})
+}
+
+// onDisks are the limits of one kind that the policy has for a group, one for each target that it names.
+func onDisks(g *classify.Group, key policy.Key) (all []candidate) {
+	for _, s := range g.Settings.All(key) {
+		if s.On == "" || s.Dev == "" {
+			continue
 		}
-		for _, on := range order {
-			limit := devices[on].Value
-			if devices[on].Whole != nil {
-				limit = devices[on].Whole
+		at := slices.IndexFunc(all, func(c candidate) bool { return c.On == s.On })
+		if at < 0 {
+			at = len(all)
+			all = append(all, candidate{})
+			all[at].Knob = slo.Knob{Group: g.Path, Key: key, On: s.On}
+			all[at].limit(s.Value)
+			if s.Whole != nil {
+				all[at].limit(s.Whole)
 			}
-			add(*places[on], key, on, limit)
 		}
+		all[at].devices = append(all[at].devices, s.Dev)
 	}
 	return all
+}
+
+// limit takes in a limit of the policy; nil and what is no number is none.
+func (c *candidate) limit(v policy.Value) {
+	if amount, is := number(v); is {
+		c.Ceiling, c.limited = amount, true
+	}
+}
+
+// bound takes in how far the policy lets the loop go. It never goes above what the policy gives.
+func (c *candidate) bound(b policy.Bound) {
+	if lowest, is := number(b.Lowest); is {
+		c.Floor = lowest
+	}
+	if highest, is := number(b.Highest); is && highest < c.Ceiling {
+		c.Ceiling = highest
+	}
 }
 
 // number is a limit as a number in base units.

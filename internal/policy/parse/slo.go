@@ -12,11 +12,8 @@ import (
 	"bulkhead/internal/policy/yamlform"
 )
 
-// The targets that a database can have, in the order of the documentation, and the modes of the loop.
-var (
-	sloSignals = []string{"heartbeat", "waits", "work"}
-	sloModes   = []string{"off", "advise", "act"}
-)
+// sloModes are the modes of the loop.
+var sloModes = []string{"off", "advise", "act"}
 
 // sloKeys are the limits that the loop may lower.
 var sloKeys = []string{string(policy.KeyCPULimit), string(policy.KeyIOReadBandwidth), string(policy.KeyIOReadIOPS),
@@ -75,23 +72,7 @@ func groupSLOKey() yamlform.FormKey[policy.Group] {
 				Doc: "The least work in a second, by the database's own counter: statements of MySQL and MariaDB, " +
 					"transactions of PostgreSQL, commands of Redis. It needs dsn.",
 				Schema: policy.JSONSchema{"type": "string", "pattern": workPattern, "examples": []any{"500/s"}},
-				Read: func(v yamlform.Item, s *policy.SLO) {
-					text, ok := v.Text()
-					if !ok {
-						return
-					}
-					m := workRegexp.FindStringSubmatch(text)
-					if m == nil {
-						v.Fail("write how much in a second: 500/s", "slo.work: %q is no rate of work", text)
-						return
-					}
-					n, err := strconv.ParseFloat(m[1], 64)
-					if err != nil || n <= 0 {
-						v.Fail("write how much in a second: 500/s", "slo.work: %q is no work at all", text)
-						return
-					}
-					sloTarget(v, s, n)
-				},
+				Read:   readWork,
 			},
 			{
 				Name: "dsn",
@@ -119,22 +100,46 @@ func groupSLOKey() yamlform.FormKey[policy.Group] {
 		Schema: o.Schema(),
 		Read: func(v yamlform.Item, g *policy.Group) {
 			s := &policy.SLO{Pos: v.Pos()}
-			if !o.Read(v, "slo.", s) {
-				return
-			}
-			switch {
-			case s.Signal == "":
-				v.Fail("write one of heartbeat, waits and work: `slo: {waits: 5%}`", "slo: nothing is to be kept")
-			case s.Signal == "waits" && s.DSN != "":
-				v.Fail("take dsn out", "slo: for waits no database is asked")
-			case s.Signal != "waits" && s.DSN == "":
-				v.Fail("add dsn: `dsn: \"mysql://bulkhead@localhost/?socket=/run/mysqld/mysqld.sock\"`",
-					"slo: to know its %s the database must be asked", s.Signal)
-			default:
+			if o.Read(v, "slo.", s) && soundSLO(v, s) {
 				g.SLO = s
 			}
 		},
 	}
+}
+
+// soundSLO says whether a target has what it takes.
+func soundSLO(v yamlform.Item, s *policy.SLO) bool {
+	switch {
+	case s.Signal == "":
+		v.Fail("write one of heartbeat, waits and work: `slo: {waits: 5%}`", "slo: nothing is to be kept")
+	case s.Signal == "waits" && s.DSN != "":
+		v.Fail("take dsn out", "slo: for waits no database is asked")
+	case s.Signal != "waits" && s.DSN == "":
+		v.Fail("add dsn: `dsn: \"mysql://bulkhead@localhost/?socket=/run/mysqld/mysqld.sock\"`",
+			"slo: to know its %s the database must be asked", s.Signal)
+	default:
+		return true
+	}
+	return false
+}
+
+// readWork reads the least work in a second.
+func readWork(v yamlform.Item, s *policy.SLO) {
+	text, ok := v.Text()
+	if !ok {
+		return
+	}
+	m := workRegexp.FindStringSubmatch(text)
+	if m == nil {
+		v.Fail("write how much in a second: 500/s", "slo.work: %q is no rate of work", text)
+		return
+	}
+	n, err := strconv.ParseFloat(m[1], 64)
+	if err != nil || n <= 0 {
+		v.Fail("write how much in a second: 500/s", "slo.work: %q is no work at all", text)
+		return
+	}
+	sloTarget(v, s, n)
 }
 
 // workPattern is a rate of work.
