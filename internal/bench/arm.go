@@ -79,6 +79,11 @@ func (r *run) measure(ctx context.Context, arm scenario.Arm) (t *trial, err erro
 	if err := r.startAgain(ctx, arm); err != nil {
 		return nil, err
 	}
+	back, err := r.set(ctx, arm.Settings)
+	defer func() { err = errors.Join(err, back(context.WithoutCancel(ctx))) }()
+	if err != nil {
+		return nil, err
+	}
 	length := r.options.length()
 	fleet := r.unleash(ctx, arm, length)
 	defer func() {
@@ -180,6 +185,24 @@ func (r *run) startAgain(ctx context.Context, arm scenario.Arm) error {
 		}
 	}
 	return nil
+}
+
+// set sets what an arm wants in its servers; back takes it back in the opposite order, however much of it was set.
+func (r *run) set(ctx context.Context, all []scenario.Setting) (back func(context.Context) error, err error) {
+	var done []scenario.Setting
+	back = func(ctx context.Context) (err error) {
+		for _, s := range slices.Backward(done) {
+			err = errors.Join(err, r.database(s.On).Execute(ctx, s.Back))
+		}
+		return err
+	}
+	for _, s := range all {
+		if err := r.database(s.On).Execute(ctx, s.Set); err != nil {
+			return back, err
+		}
+		done = append(done, s)
+	}
+	return back, nil
 }
 
 // unleash starts the neighbours of an arm.

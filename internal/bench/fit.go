@@ -34,7 +34,7 @@ func wanted(s *scenario.Scenario) []process.Program {
 	}
 	for _, n := range s.Neighbours {
 		d, _ := s.DatabaseNamed(n.On)
-		add(neighbour.Programs(n.Kind, d))
+		add(neighbour.Programs(n, d))
 	}
 	if peersWithGroups(s) {
 		add(peer.Libcgroup)
@@ -118,9 +118,15 @@ func (f *fitted) fit() {
 	}
 }
 
-// leaveOut leaves out the arms of peers whose files this host does not have: the documents write those of cgroup v1.
+// leaveOut leaves out the arms of peers whose files this host does not have, as the documents write those of cgroup v1,
+// and the arms that set something in a database which exists.
 func (f *fitted) leaveOut() {
 	for _, arm := range f.scenario.Arms {
+		for _, s := range arm.Settings {
+			if d, _ := f.scenario.DatabaseNamed(s.On); d.DSN != "" {
+				f.omitted[arm.Name] = fmt.Sprintf("nothing is set in database %q, which exists", s.On)
+			}
+		}
 		for _, g := range f.scenario.Peers[arm.Peer].Groups {
 			for _, name := range peer.ControllersOf(g.Set) {
 				if !f.machine.v1(name) {

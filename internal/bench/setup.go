@@ -197,6 +197,14 @@ func (r *run) makeNeighbours() error {
 			Neighbour: s, Count: r.number(s.Count, 1), Bytes: int64(r.number(s.Bytes, 128)) << 20,
 			Rate: int64(r.number(s.Rate, 0)) << 20, Block: int64(r.number(s.Block, 0)) << 10,
 			Database: r.database(s.On), Paths: r.paths,
+			Every:  time.Duration(r.number(s.Every, 1)) * time.Second,
+			Binary: r.options.Binary, Socket: r.governor.system.socket,
+		}
+		if s.Kind == "exporter" {
+			var err error
+			if n.Port, err = database.FreePort(); err != nil {
+				return err
+			}
 		}
 		if s.Kind == "disk" {
 			n.File = filepath.Join(r.dir, "neighbour-"+s.Name)

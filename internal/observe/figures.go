@@ -114,6 +114,22 @@ func groupWaiting(_ *Sample, g *Group, tell Tell) {
 	}
 }
 
+// statements is a row with a figure of each bucket of response times.
+func statements(value func(*Statements) float64) func(*Sample, *Group, Tell) {
+	return func(_ *Sample, g *Group, tell Tell) {
+		if g.Work == nil {
+			return
+		}
+		for i := range g.Work.Statements {
+			upTo := "+Inf"
+			if s := &g.Work.Statements[i]; s.UpTo > 0 {
+				upTo = strconv.FormatFloat(s.UpTo.Seconds(), 'g', -1, 64)
+			}
+			tell(value(&g.Work.Statements[i]), upTo)
+		}
+	}
+}
+
 func groupSwitches(_ *Sample, g *Group, tell Tell) {
 	if g.Threads != nil {
 		tell(float64(g.Threads.Voluntary), "voluntary")

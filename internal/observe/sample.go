@@ -62,6 +62,25 @@ type Group struct {
 	Limits  []Limit               `json:"limits"`
 	// SLO is how it goes with what its database is promised; nil where nothing is.
 	SLO *api.SLO `json:"slo,omitempty"`
+	// Work is what its database says that it has done; nil of a group without one that is asked.
+	Work *Work `json:"work,omitempty"`
+}
+
+// Work is what a database has done since it started.
+type Work struct {
+	Counter string `json:"counter,omitempty"` // what it counts: "Questions"; "" when it did not answer
+	Done    int64  `json:"done"`
+	// Statements are how long statements took, the quickest first; nil where the server does not count that.
+	Statements []Statements `json:"statements,omitempty"`
+	// Error says why nothing is known of the database, or why there are no Statements.
+	Error string `json:"error,omitempty"`
+}
+
+// Statements are those that took no longer than UpTo, and longer than those before.
+type Statements struct {
+	UpTo  time.Duration `json:"up_to_ns"` // 0: no bound
+	Calls uint64        `json:"calls"`
+	Took  time.Duration `json:"took_ns"` // all of them together
 }
 
 // Switching is what threads of a group did since its figures were first read, as far as they lived at the end of an

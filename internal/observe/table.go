@@ -13,7 +13,7 @@ import (
 // group, those at its end are left out. So what has figures of each device is last, that of the host behind that of
 // groups.
 var Table = slices.Concat(hostRows, agentRows, cpuRows, memoryRows, pressureRows, taskRows, limitRows, sloRows,
-	networkRows, ioRows, eachCPURows, hostDeviceRows)
+	networkRows, ioRows, databaseRows, eachCPURows, hostDeviceRows)
 
 var rowsByName = func() map[string]*Row {
 	all := map[string]*Row{}
@@ -167,6 +167,28 @@ var eachCPURows = []Row{
 		Help:   "Time for which each CPU was busy."},
 }
 
+// databaseRows are of groups whose database is asked.
+var databaseRows = []Row{
+	{Name: "bulkhead_group_work_total", Part: Databases, Kind: metrics.Counter, Labels: []string{"counter"},
+		Source: "the database", group: func(_ *Sample, g *Group, tell Tell) {
+			if g.Work != nil && g.Work.Counter != "" {
+				tell(float64(g.Work.Done), g.Work.Counter)
+			}
+		}, Help: "What the group's database has done, by its own counter."},
+	{Name: StatementCalls, Part: Databases, Kind: metrics.Counter, Labels: []string{"up_to"}, Recorded: true,
+		Source: "the database", group: statements(func(s *Statements) float64 { return float64(s.Calls) }),
+		Help: "Statements that took no longer than so many seconds, and longer than those of the bucket before."},
+	{Name: StatementSeconds, Part: Databases, Kind: metrics.Counter, Labels: []string{"up_to"}, Recorded: true,
+		Source: "the database", group: statements(func(s *Statements) float64 { return s.Took.Seconds() }),
+		Help: "Time that these statements took together."},
+}
+
+// The metrics that the response times of a database are in.
+const (
+	StatementCalls   = "bulkhead_group_statement_calls_total"
+	StatementSeconds = "bulkhead_group_statement_seconds_total"
+)
+
 var networkRows = []Row{
 	{Name: "bulkhead_group_network_bytes_total", Part: Network, Kind: metrics.Counter, Labels: []string{"direction"},
 		Source: "BPF programs on the group's directory", group: networkBytes,
@@ -175,7 +197,7 @@ var networkRows = []Row{
 		Labels: []string{"device", "direction"}, Source: "classes of the interface",
 		group: interfaces(func(on *metrics.InterfaceTraffic) float64 { return float64(on.Drops) }),
 		Help:  "Packets that were dropped on an interface because of the group's limits."},
-	{Name: "bulkhead_group_network_backlog_bytes", Part: Network, Kind: metrics.Gauge,
+	{Name: "bulkhead_group_network_backlog_bytes", Part: Network, Kind: metrics.Gauge, Recorded: true,
 		Labels: []string{"device", "direction"}, Source: "classes of the interface",
 		group: interfaces(func(on *metrics.InterfaceTraffic) float64 { return float64(on.Backlog) }),
 		Help:  "Bytes of the group that wait on an interface."},

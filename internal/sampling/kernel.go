@@ -50,8 +50,8 @@ func (k *Kernel) Sources() map[observe.Part]collect.Source {
 	stat := hoststat.New(k.host.Root)
 	all := map[observe.Part]collect.Source{
 		observe.Pressure: both(k.groups(observe.Pressure), k.pressure), observe.Network: k.network,
-		observe.EachCPU: k.cpus,
-		observe.Limits:  nothing, observe.Stat: k.stat, observe.LoadAverage: k.load, observe.MemInfo: k.memory,
+		observe.EachCPU: k.cpus, observe.Databases: newDatabases().source(k),
+		observe.Limits: nothing, observe.Stat: k.stat, observe.LoadAverage: k.load, observe.MemInfo: k.memory,
 		observe.Threads: newThreads(k.host.Root).source(k),
 		observe.VMStat:  figures(stat.VirtualMemory), observe.DiskStats: figures(stat.Disks),
 		observe.NetDev: figures(stat.Interfaces), observe.NetStat: figures(stat.TCP),

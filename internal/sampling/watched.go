@@ -25,8 +25,10 @@ type Watched struct {
 	groups  []watchedGroup
 	tasks   map[string][]cgroup.Dir                    // directories with the groups' own threads
 	traffic func() (map[string]metrics.Traffic, error) // nil when no interface is governed
-	devices map[string]string
-	cpus    int
+	// databases are the data source names of groups whose database is asked.
+	databases map[string]string
+	devices   map[string]string
+	cpus      int
 	// revision is that of the policy in force; 0: none is, or everything is released.
 	revision int
 	record   *policy.Record // nil where it is not known
@@ -46,10 +48,18 @@ type watchedGroup struct {
 // of each group are. It reads nothing.
 func Of(v *transaction.View, tasks map[string][]cgroup.Dir, revision int) *Watched {
 	w := &Watched{tree: v.Tree, tasks: tasks, traffic: inspect.ReadsTraffic(v), devices: map[string]string{},
-		cpus:     len(v.Facts.CPUs),
-		revision: revision}
+		databases: map[string]string{},
+		cpus:      len(v.Facts.CPUs),
+		revision:  revision}
 	if v.Policy != nil {
 		w.record = new(v.Policy.Agent.Record)
+	}
+	if v.Policy != nil && v.Policy.Guard != nil {
+		for _, one := range v.Policy.Guard.Groups {
+			if one.DSN != "" && !policy.Released(v.Released, one.Group) {
+				w.databases[one.Group] = one.DSN
+			}
+		}
 	}
 	processes := map[string]int{}
 	for _, p := range v.Members {

@@ -262,11 +262,59 @@ func (r *reader) whatNeedsWhat(i yamlform.Item) {
 		if (n.Kind == "backup" || n.Kind == "query") && n.On == "" {
 			i.Fail("write on: and the name of a database", "neighbour %q has no database", n.Name)
 		}
+		r.exporter(i, n)
 	}
+	r.arms(i)
 	for _, x := range s.Shape {
 		if x.Measure.Empty() || x.Least.Empty() && x.Most.Empty() && x.Claim.Empty() {
 			i.Fail("write measure: and least:, most:, or what the document has: figure: or direction:",
 				"shape %q says not what to measure or not how much it must be", x.What)
+		}
+	}
+}
+
+// exporters says by the name of a program that is scraped which engines it asks; none needs no database.
+var exporters = map[string][]string{
+	"prometheus-node-exporter": nil, "prometheus-mysqld-exporter": {"mariadb"},
+	"prometheus-postgres-exporter": {"postgresql"}, ServeExporter: nil,
+}
+
+// ServeExporter is bulkhead's own exporter, which shows what the arm's agent samples.
+const ServeExporter = "bulkhead"
+
+// Exporters names the programs that a neighbour may scrape.
+func Exporters() []string { return slices.Sorted(maps.Keys(exporters)) }
+
+// exporter checks that one which is scraped has what it tells of.
+func (r *reader) exporter(i yamlform.Item, n Neighbour) {
+	d, _ := r.s.DatabaseNamed(n.On)
+	switch engines := exporters[n.Program]; {
+	case n.Kind != "exporter" && (n.Program != "" || !n.Every.Empty()):
+		i.Fail("write kind: exporter", "neighbour %q has a program or an interval, and is no exporter", n.Name)
+	case n.Kind == "exporter" && n.Program == "":
+		i.Fail("write program: and one of "+strings.Join(Exporters(), ", "), "neighbour %q has no program", n.Name)
+	case engines != nil && !slices.Contains(engines, d.Engine):
+		i.Fail("write on: and the name of a "+strings.Join(engines, " or "), "neighbour %q: %s has no database to ask",
+			n.Name, n.Program)
+	}
+}
+
+// arms checks what arms set, and that an agent runs where its figures are scraped.
+func (r *reader) arms(i yamlform.Item) {
+	for _, a := range r.s.Arms {
+		for _, s := range a.Settings {
+			if s.On == "" || s.Set == "" || s.Back == "" {
+				i.Fail(`write {on: db, set: "SET GLOBAL …", back: "SET GLOBAL …"}`,
+					"a setting of arm %q says not where, what, or how it is taken back", a.Name)
+			}
+			if d, _ := r.s.DatabaseNamed(s.On); d.Engine == "redis" {
+				i.Fail("a setting is SQL", "arm %q sets something in %q, which is a Redis", a.Name, s.On)
+			}
+		}
+		for _, n := range r.s.Neighbours {
+			if n.Program == ServeExporter && slices.Contains(a.With, n.Name) && !a.Agent {
+				i.Fail("write agent: true, and a policy", "arm %q scrapes bulkhead, and no agent runs", a.Name)
+			}
 		}
 	}
 }

@@ -229,7 +229,7 @@ func (r *reader) whole() yamlform.Form[Scenario] {
 var scenarioName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,40}$`)
 
 // verbs are words that bulkhead bench itself knows.
-var verbs = []string{"all", "list", "compare", "document", "hog", "forward"}
+var verbs = []string{"all", "list", "compare", "document", "hog", "forward", "exporter"}
 
 // Name says whether a word can be the name of a scenario.
 func Name(s string) bool {
@@ -327,7 +327,8 @@ func (r *reader) load() yamlform.Form[Load] {
 
 func (r *reader) neighbour() yamlform.Form[Neighbour] {
 	return yamlform.Form[Neighbour]{Name: "a neighbour", Keys: []yamlform.FormKey[Neighbour]{
-		oneOf("kind", func(n *Neighbour) *string { return &n.Kind }, "cpu", "memory", "disk", "backup", "query"),
+		oneOf("kind", func(n *Neighbour) *string { return &n.Kind }, "cpu", "memory", "disk", "backup", "query",
+			"exporter"),
 		refers(r, "on", "database", func(n *Neighbour) *string { return &n.On }),
 		expression(r, "count", func(n *Neighbour) *Expression { return &n.Count }),
 		{Name: "session", Read: func(i yamlform.Item, n *Neighbour) {
@@ -342,6 +343,8 @@ func (r *reader) neighbour() yamlform.Form[Neighbour] {
 		flag("buffered", func(n *Neighbour) *bool { return &n.Buffered }),
 		flag("mortal", func(n *Neighbour) *bool { return &n.Mortal }),
 		text("sql", func(n *Neighbour) *string { return &n.SQL }),
+		oneOf("program", func(n *Neighbour) *string { return &n.Program }, Exporters()...),
+		expression(r, "every", func(n *Neighbour) *Expression { return &n.Every }),
 		text("group", func(n *Neighbour) *string { return &n.Group }),
 	}}
 }
@@ -351,6 +354,11 @@ func (r *reader) arm() yamlform.Form[Arm] {
 		text("name", func(p *Phase) *string { return &p.Name }),
 		expression(r, "share", func(p *Phase) *Expression { return &p.Share }),
 		refers(r, "policy", "policy or none", func(p *Phase) *string { return &p.Policy }),
+	}}
+	setting := yamlform.Form[Setting]{Name: "a setting", Keys: []yamlform.FormKey[Setting]{
+		refers(r, "on", "database", func(s *Setting) *string { return &s.On }),
+		text("set", func(s *Setting) *string { return &s.Set }),
+		text("back", func(s *Setting) *string { return &s.Back }),
 	}}
 	return yamlform.Form[Arm]{Name: "an arm", Keys: []yamlform.FormKey[Arm]{
 		text("text", func(a *Arm) *string { return &a.Text }),
@@ -363,6 +371,7 @@ func (r *reader) arm() yamlform.Form[Arm] {
 		listed("phases", phase, func(a *Arm, p Phase) { a.Phases = append(a.Phases, p) }),
 		texts(r, "restart", "database", func(a *Arm) *[]string { return &a.Restart }),
 		refers(r, "dies", "database", func(a *Arm) *string { return &a.Dies }),
+		listed("settings", setting, func(a *Arm, s Setting) { a.Settings = append(a.Settings, s) }),
 	}}
 }
 

@@ -121,8 +121,8 @@ type Load struct {
 // Neighbour is something that runs beside the database.
 type Neighbour struct {
 	Name     string
-	Kind     string // cpu, memory, disk, backup, query
-	On       string // the database, for backup and query
+	Kind     string // cpu, memory, disk, backup, query, exporter
+	On       string // the database, for backup, query and an exporter of it
 	Count    Expression
 	Shared   bool // all in one session; else each has its own
 	Bytes    Expression
@@ -132,6 +132,8 @@ type Neighbour struct {
 	Buffered bool
 	Mortal   bool // its group's limit may kill it; it is started again
 	SQL      string
+	Program  string     // what is scraped, one of Exporters
+	Every    Expression // seconds between two scrapes
 	Group    string
 }
 
@@ -153,6 +155,15 @@ type Arm struct {
 	Restart []string
 	// Dies names the database that the arm expects to be killed.
 	Dies string
+	// Settings are made in servers before the arm, and taken back behind it.
+	Settings []Setting
+}
+
+// Setting is a statement that sets something in a server, and the one that takes it back. The server is one that the
+// run has started: in one that exists nothing is set.
+type Setting struct {
+	On        string // the database
+	Set, Back string // SQL
 }
 
 // Phase is a part of an arm's time.

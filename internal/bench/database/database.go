@@ -233,8 +233,8 @@ func makeOwned(dir string, owner *syscall.Credential) error {
 	return nil
 }
 
-// freePort asks the kernel for a TCP port that nobody listens on.
-func freePort() (port int, err error) {
+// FreePort asks the kernel for a TCP port that nobody listens on.
+func FreePort() (port int, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return 0, fmt.Errorf("find a free port: %w", err)

@@ -56,7 +56,7 @@ func NewInstance(d scenario.Database, dir string, buffer int, p process.Programs
 	if in.owner, err = credentialOf(in.user); err != nil {
 		return nil, err
 	}
-	if in.Port, err = freePort(); err != nil {
+	if in.Port, err = FreePort(); err != nil {
 		return nil, err
 	}
 	base := filepath.Join(dir, d.Name)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"bulkhead/internal/bench/process"
+	"bulkhead/internal/dblogin"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
@@ -75,6 +77,40 @@ func Visit(ctx context.Context, in *Instance) (v visitor, closes func() error, e
 	}
 	return &tableVisitor{words: mysqlWords, query: sqlQuery(conn)},
 		func() error { return errors.Join(conn.Close(), db.Close()) }, nil
+}
+
+// Execute runs a statement in a server of ours, as its administrator.
+func (in *Instance) Execute(ctx context.Context, statement string) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, LoginTime)
+	defer cancel()
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%s %s: %s: %w", in.Kind.Title, in.Name, statement, err)
+		}
+	}()
+	if in.Engine == "postgresql" {
+		login, err := dblogin.Parse(fmt.Sprintf("postgres://%s@:%d/postgres?host=%s", in.Account.User, in.Port,
+			url.QueryEscape(in.RunDir)))
+		if err != nil {
+			return err
+		}
+		conn, err := login.OpenPostgres(ctx, nil)
+		if err != nil {
+			return err
+		}
+		_, err = conn.Exec(ctx, statement)
+		return errors.Join(err, conn.Close(ctx))
+	}
+	login, err := dblogin.Parse("mysql://root@localhost/?socket=" + url.QueryEscape(in.Socket))
+	if err != nil {
+		return err
+	}
+	db, err := login.OpenMySQL("")
+	if err != nil {
+		return err
+	}
+	_, err = db.ExecContext(ctx, statement)
+	return errors.Join(err, db.Close())
 }
 
 // Number is the database of a Redis.

@@ -1,11 +1,12 @@
-// Package neighbour is the bad neighbours of a proof: hogs of CPU, memory and disk, backups and queries. A [Fleet]
-// keeps those of one arm running; [Hog] is what a hog does in a process of its own.
+// Package neighbour is the neighbours of a proof: hogs of CPU, memory and disk, backups, queries, and exporters that
+// are scraped. A [Fleet] keeps those of one arm running; [Hog] is what a hog does in a process of its own.
 package neighbour
 
 import (
 	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -31,14 +32,20 @@ type Neighbour struct {
 	Rate     int64 // bytes a second
 	Block    int64 // bytes
 	File     string
-	Database *database.Instance // of a backup or a query
-	Paths    process.Programs   // of the host; a release brings its own
+	Database *database.Instance // of a backup, a query or an exporter
+	Every    time.Duration      // between two scrapes
+	Port     int                // of an exporter
+	Binary   string             // bulkhead itself, and the socket of the run's agent
+	Socket   string
+	Paths    process.Programs // of the host; a release brings its own
 }
 
 // Programs is what a neighbour on a database starts beside bulkhead itself. A release brings its own.
-func Programs(kind string, on scenario.Database) []process.Program {
-	engine := on.Engine
+func Programs(n scenario.Neighbour, on scenario.Database) []process.Program {
+	kind, engine := n.Kind, on.Engine
 	switch {
+	case n.Program != "" && n.Program != scenario.ServeExporter:
+		return []process.Program{{Name: n.Program, Package: n.Program}}
 	case on.Release != "":
 		return nil
 	case kind == "backup" && engine == "mariadb":
@@ -75,6 +82,9 @@ func (n *Neighbour) Command(binary, work string, lasts time.Duration) []string {
 			hog = append(hog, "--buffered")
 		}
 		return hog
+	case "exporter":
+		return append(append([]string{binary, "bench", "exporter", "--for=" + lasts.String(), "--every=" +
+			n.Every.String(), "--url=http://" + n.address() + "/metrics"}, n.login()...), n.exporter()...)
 	}
 	paths := n.Paths
 	if n.Database.Release != "" {
@@ -99,6 +109,29 @@ func (n *Neighbour) Command(binary, work string, lasts time.Duration) []string {
 	}
 	return []string{paths["mariadb"], "--no-defaults", "--user=root", "--socket=" + n.Database.Socket, "--execute=" +
 		n.SQL, n.Database.Account.Database}
+}
+
+// address is where an exporter listens.
+func (n *Neighbour) address() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(n.Port)) }
+
+// exporter is the command of what is scraped.
+func (n *Neighbour) exporter() []string {
+	if n.Program == scenario.ServeExporter {
+		return []string{"--", n.Binary, "--socket", n.Socket, "serve", "--listen", n.address()}
+	}
+	return []string{"--", n.Paths[n.Program], "--web.listen-address=" + n.address()}
+}
+
+// login tells an exporter of a database how to log in. Servers of a run need no password.
+func (n *Neighbour) login() []string {
+	switch {
+	case n.Database == nil || n.Program == scenario.ServeExporter:
+		return nil
+	case n.Database.Engine == "postgresql":
+		return []string{"--dsn=host=" + n.Database.RunDir + " port=" + strconv.Itoa(n.Database.Port) +
+			" user=postgres dbname=postgres sslmode=disable"}
+	}
+	return []string{"--dsn=root@unix(" + n.Database.Socket + ")/"}
 }
 
 // repeats says whether the neighbour is a job that ends and is started again, and not one that runs until it is ended.

@@ -13,7 +13,7 @@ import (
 
 // Look gives the verbs that only look.
 func (s Session) Look() []*cobra.Command {
-	return []*cobra.Command{s.top(), s.suspects(), s.record(), s.dump()}
+	return []*cobra.Command{s.top(), s.suspects(), s.histogram(), s.record(), s.dump()}
 }
 
 // Other gives the verbs that switch collectors and serve.

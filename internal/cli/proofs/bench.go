@@ -53,7 +53,7 @@ nothing behind. It ends with exit code 1 if the figures do not have the shape th
 	c.Flags().StringToStringVar(&o.DSN, "dsn", nil,
 		"load this existing database in place of one of the scenario's, as `NAME=URL`; @FILE in place of the URL "+
 			"reads it from a file of mode 0600, so that ps does not show the password")
-	c.AddCommand(s.list(), s.all(), s.document(), s.compare(), hog(), forward())
+	c.AddCommand(s.list(), s.all(), s.document(), s.compare(), hog(), forward(), exporter())
 	for _, sub := range c.Commands() {
 		usage.Wrap(sub)
 	}
@@ -97,6 +97,24 @@ func forward() *cobra.Command {
 	flags.StringVar(&f.Address, "address", "", "where the server is")
 	flags.StringVar(&f.Account, "account", "", "the file with the account")
 	flags.StringVar(&f.Socket, "socket", "", "where the command connects to")
+	return c
+}
+
+// exporter is a neighbour that the scenarios start.
+func exporter() *cobra.Command {
+	var o neighbour.ExporterOptions
+	c := &cobra.Command{
+		Use:    "exporter -- PROGRAM [ARGUMENT]...",
+		Short:  "start an exporter and scrape it again and again, for a while",
+		Hidden: true,
+		Args:   cobra.MinimumNArgs(1),
+		RunE:   func(cmd *cobra.Command, args []string) error { return neighbour.Scrape(cmd.Context(), o, args) },
+	}
+	flags := c.Flags()
+	flags.DurationVar(&o.For, "for", 10*time.Second, "end after this long")
+	flags.DurationVar(&o.Every, "every", time.Second, "time between two scrapes")
+	flags.StringVar(&o.URL, "url", "", "where it answers")
+	flags.StringVar(&o.DSN, "dsn", "", "how it logs in to its database")
 	return c
 }
 
