@@ -13,7 +13,7 @@ import (
 type SLO struct {
 	Group  string `json:"group"`
 	Mode   string `json:"mode"`   // "off", "advise" or "act"
-	Signal string `json:"signal"` // "heartbeat", "waits" or "work"
+	Signal string `json:"signal"` // "p95", "heartbeat", "waits" or "work"
 	// Target and Value are in the unit of the signal: seconds, a part of its time, units of work in a second. Value is
 	// that of the last window of 5 s; nil while it is not known, and Unknown says why.
 	Target  float64  `json:"target"`

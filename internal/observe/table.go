@@ -221,8 +221,8 @@ var limitRows = []Row{
 // sloRows say what databases are promised.
 var sloRows = []Row{
 	sloRow("target", metrics.Gauge, func(s *api.SLO) *float64 { return &s.Target },
-		"What the group's database is promised: seconds of heartbeat, a part of its time of waits, units of work in a "+
-			"second."),
+		"What the group's database is promised: seconds of p95 and heartbeat, a part of its time of waits, units of "+
+			"work in a second."),
 	sloRow("value", metrics.Gauge, func(s *api.SLO) *float64 { return s.Value },
 		"What that was in the last window of 5 s, in the same unit."),
 	sloRow("slack", metrics.Gauge, func(s *api.SLO) *float64 { return s.Slack },

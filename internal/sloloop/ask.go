@@ -26,7 +26,7 @@ const (
 func (l *Loops) ask(ctx context.Context) {
 	wanted := map[string]time.Duration{}
 	for _, t := range l.host.targets {
-		if t.slo.DSN == "" || l.host.mode == slo.Off {
+		if t.slo.DSN == "" || t.slo.Signal == string(slo.P95) || l.host.mode == slo.Off {
 			continue
 		}
 		every := question

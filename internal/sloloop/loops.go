@@ -53,7 +53,7 @@ func (l *Loops) Tick(ctx context.Context, now time.Time) {
 		l.next = now.Add(l.o.every)
 		l.step(now)
 	case l.breach && l.next.Sub(now) <= time.Second: // for the step that comes next
-		for _, p := range []observe.Part{observe.Threads, observe.EachCPU, observe.DiskStats} {
+		for _, p := range []observe.Part{observe.Threads, observe.EachCPU, observe.DiskStats, observe.Databases} {
 			l.o.Sampler.ReadNow(p)
 		}
 	}

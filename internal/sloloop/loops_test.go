@@ -253,6 +253,42 @@ func TestHeartbeats(t *testing.T) {
 	}
 }
 
+func TestStatements(t *testing.T) {
+	l := &Loops{}
+	begun := time.Unix(1_700_000_000, 0)
+	hear := func(at time.Duration, why string, all ...observe.Statements) {
+		l.hear(&observe.Sample{At: begun.Add(at), Collectors: []observe.Reading{{Name: observe.Databases, Told: true}},
+			Groups: []observe.Group{{Group: "a", Work: &observe.Work{Statements: all, Error: why}}}})
+	}
+	ms := func(n int, calls uint64) observe.Statements {
+		return observe.Statements{UpTo: time.Duration(n) * time.Millisecond, Calls: calls}
+	}
+	for i, c := range []struct {
+		why  string
+		all  []observe.Statements
+		want float64
+		says string
+	}{
+		{"", []observe.Statements{ms(1, 1000), ms(8, 1000)}, 0, "too few"},
+		{"", []observe.Statements{ms(1, 1900), ms(8, 1100)}, 0.006, ""}, // half of the slow ones are in 95 %
+		{"", []observe.Statements{ms(1, 1900), ms(8, 1100)}, 0, "too few"},
+		{"", []observe.Statements{ms(1, 2900), ms(8, 1100)}, 0.000975, ""},
+		{"", []observe.Statements{ms(1, 2900), ms(8, 1100), {Calls: 500}}, 0.016, ""},
+		{"", []observe.Statements{ms(1, 10)}, 0, "counts anew"},
+		{"no plugin", nil, 0, "no plugin"},
+	} {
+		hear(time.Duration(i)*10*time.Second, c.why, c.all...)
+		got, why := l.works["a"].p95()
+		if fmt.Sprintf("%.6f", got) != fmt.Sprintf("%.6f", c.want) || !strings.Contains(why, c.says) ||
+			(why == "") != (c.says == "") {
+			t.Errorf("%d: %v, %q, want %v, %q", i, got, why, c.want, c.says)
+		}
+	}
+	if _, why := l.works["b"].p95(); !strings.Contains(why, "not asked yet") {
+		t.Error(why)
+	}
+}
+
 func TestAmounts(t *testing.T) {
 	for _, c := range []struct {
 		key  policy.Key

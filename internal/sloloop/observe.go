@@ -50,6 +50,7 @@ func (l *Loops) look(now time.Time) seen {
 			before.At = pair[0].Read
 		}
 	}
+	l.hear(s)
 	if len(before.Parts) == 0 {
 		return seen{sample: s, why: "the collectors have not read twice yet"}
 	}
@@ -77,6 +78,9 @@ func (l *Loops) observe(one *loop, at seen, now time.Time) (o slo.Observation, w
 		why = "how long it waits is counted by no collector here"
 	case s.Signal == string(slo.Waits):
 		o.Known, o.Value = true, most
+	case s.Signal == string(slo.P95):
+		o.Value, why = l.works[one.target.group].p95()
+		o.Known = why == ""
 	default:
 		o.Value, why = l.askers[s.DSN].tell(s.Signal, now, most >= attribution.Harm)
 		o.Known = why == ""

@@ -71,6 +71,7 @@ type Loops struct {
 	all     map[string]*loop
 	askers  map[string]*asker // by data source name
 	reads   readings
+	works   map[string]*statements
 	next    time.Time        // of the next step
 	count   int              // of steps
 	changes map[string][]int // of each group, over all databases
@@ -141,6 +142,16 @@ type asker struct {
 	mu   sync.Mutex // guards what follows
 	all  []answer   // of the last span, the oldest first
 	fail error      // of the last question
+}
+
+// statements are the last two things that a database said of its statements.
+type statements [2]works
+
+// works is what a database said of its statements.
+type works struct {
+	at  time.Time
+	all []observe.Statements
+	why string // there are none
 }
 
 // answer is one answer of a database.
