@@ -44,8 +44,8 @@ func (l *Loops) Tick(ctx context.Context, now time.Time) {
 		return
 	}
 	if l.unguarded() {
-		l.o.Log.Error("the watchdog is gone: it gave back what was lowered as this process gave no sign of life, or was " +
-			"ended itself")
+		l.o.Log.Error("the watchdog is gone: it gave back what was lowered as this process gave no sign of life, " +
+			"or was ended itself")
 		l.drop("the watchdog is gone")
 	}
 	switch {
@@ -53,7 +53,8 @@ func (l *Loops) Tick(ctx context.Context, now time.Time) {
 		l.next = now.Add(l.o.every)
 		l.step(now)
 	case l.breach && l.next.Sub(now) <= time.Second: // for the step that comes next
-		for _, p := range []observe.Part{observe.Threads, observe.EachCPU, observe.DiskStats, observe.Databases} {
+		for _, p := range []observe.Part{observe.Threads, observe.EachCPU, observe.DiskStats,
+			observe.Databases} {
 			l.o.Sampler.ReadNow(p)
 		}
 	}

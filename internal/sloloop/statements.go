@@ -36,8 +36,8 @@ func (l *Loops) hear(s *observe.Sample) {
 	l.works = now
 }
 
-// p95 is the time, in seconds, within which 95 % of the statements between the last two readings were answered; why says
-// why it is not known. Within a bucket times are taken to be spread evenly over its upper half.
+// p95 is the time, in seconds, within which 95 % of the statements between the last two readings were answered; why
+// says why it is not known. Within a bucket times are taken to be spread evenly over its upper half.
 func (w *statements) p95() (value float64, why string) {
 	switch {
 	case w == nil:

@@ -35,8 +35,8 @@ func groupSLOKey() yamlform.FormKey[policy.Group] {
 		Keys: []yamlform.FormKey[policy.SLO]{
 			{
 				Name: "p95",
-				Doc: "The longest time that 95 % of the statements may take, as the server itself counts it: MySQL 8, " +
-					"MariaDB with query_response_time, Redis 7. It needs dsn.",
+				Doc: "The longest time that 95 % of the statements may take, as the server itself counts it: MySQL " +
+					"8, MariaDB with query_response_time, Redis 7. It needs dsn.",
 				Schema: policy.JSONSchema{"type": "string", "examples": []any{"20ms"}}, Read: readTime,
 			},
 			{
