@@ -86,7 +86,7 @@ var Collectors = []Collector{
 	usual(Threads, "how long threads of groups waited for a CPU, and their context switches"),
 	usual(EachCPU, "CPU time of groups and of the host on each CPU, and the CPUs that groups may run on"),
 	usual(Network, "traffic of groups, and what their limits dropped"),
-	usual(Databases, "work of databases, and how long statements took; asked through the dsn of guard and slo of the policy"),
+	usual(Databases, "work of databases, and how long statements took; asked by the dsn of guard and slo"),
 	usual(Limits, "limits of groups as asked and as held, and what databases are promised"),
 	usual(OfAgent, "the agent itself, what it costs, and its collectors"),
 	quick(Stat, "CPU time of the host, context switches, forks, interrupts"),
