@@ -19,6 +19,7 @@ import (
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/reconcile"
+	"bulkhead/internal/sloloop"
 	"bulkhead/internal/transaction"
 )
 
@@ -58,6 +59,7 @@ func New(c *transaction.Controller, o Options) *Agent {
 	a.status = api.AgentStatus{Running: true, PID: c.Agent.PID, Since: time.Now(),
 		Source: "a look every " + o.Every.String()}
 	a.observer = a.newObserver()
+	a.slo = sloloop.Of(c, a.observer, o.Log)
 	return a
 }
 
@@ -69,6 +71,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	defer a.control.Close()
 	defer server.close(ctx)
+	defer a.slo.End()
 	for _, r := range control.Confined(a.control.Controller) {
 		a.o.Log.Warn("not everything can be done for the policy in force", "because", r.Reason, "hint", r.Hint)
 	}
@@ -324,6 +327,7 @@ func (a *Agent) Fill(st *api.Status) {
 	defer a.mu.Unlock()
 	st.Agent = a.status
 	st.Agent.Mistaken, st.Agent.Placement = transaction.Mistaken(a.control.Controller), a.placements.figures()
+	st.SLO = a.slo.List()
 	for i, g := range st.Groups {
 		if load, known := a.loads[g.Group]; known {
 			st.Groups[i].Load = &load

@@ -35,6 +35,7 @@ func (a *Agent) loop(ctx context.Context, looked func()) {
 		if why == becauseTick || why == becauseChange { // a storm of events is no reason to read files
 			a.control.SampleGuarded(ctx, now)
 			a.mindTrial(ctx)
+			a.slo.Tick(ctx, now)
 		}
 		a.watchHigh(ctx)
 		if whole && ctx.Err() == nil {

@@ -17,7 +17,8 @@ import (
 // newObserver makes what samples for the agent.
 func (a *Agent) newObserver() *sampling.Observer {
 	return sampling.NewObserver(sampling.Options{Host: a.control.Host, State: a.control.Store.Dir(), Self: a.self,
-		Every: a.o.Sample, Log: a.o.Log, Tasks: func() (map[string]metrics.TaskStates, metrics.Loads) {
+		Every: a.o.Sample, Log: a.o.Log, SLO: func() map[string]api.SLO { return a.slo.Told() },
+		Tasks: func() (map[string]metrics.TaskStates, metrics.Loads) {
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			return a.tasks, a.loads // neither is changed later
@@ -37,8 +38,10 @@ func (a *Agent) see(ctx context.Context) {
 	switch seen := a.control.Seen(); {
 	case seen.View != nil:
 		a.watched = sampling.Of(seen.View, seen.Tasks, seen.Revision)
+		a.slo.Watch(ctx, seen.View)
 	case seen.Rests:
 		a.watched = sampling.Nothing(seen.Record)
+		a.slo.Watch(ctx, nil)
 	}
 	a.observer.See(ctx, a.watched)
 }

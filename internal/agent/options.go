@@ -12,6 +12,7 @@ import (
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/reconcile"
 	"bulkhead/internal/sampling"
+	"bulkhead/internal/sloloop"
 )
 
 // DefaultSocket is where the local API listens unless said otherwise.
@@ -49,6 +50,7 @@ type Agent struct {
 	sampled  time.Time
 	notifier *notifier
 	observer *sampling.Observer
+	slo      *sloloop.Loops
 	watched  *sampling.Watched // the loop's alone
 
 	queue  *eventQueue // nil without events

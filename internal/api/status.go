@@ -53,6 +53,8 @@ type Status struct {
 	Conflicts []state.Conflict `json:"conflicts,omitempty"`
 	// Lifted are memory.high that were lifted, since their groups were stuck at them.
 	Lifted []state.Lifted `json:"lifted,omitempty"`
+	// SLO is what databases are promised, and how that goes: only the agent knows.
+	SLO []SLO `json:"slo,omitempty"`
 	// Schedules of the policy, in its order.
 	Schedules []ScheduleStatus `json:"schedules,omitempty"`
 	Released  []string         `json:"released,omitempty"`

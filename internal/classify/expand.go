@@ -137,7 +137,14 @@ func (e *expander) group(g *policy.Group, parent string, inst *engine.Instance) 
 	made := Group{
 		Path: full, Parent: parent, Role: g.Role, Class: g.Class, Pos: g.Pos,
 		Settings: g.Settings, Inner: len(g.Groups) > 0, FromUnit: g.FromUnit, Adopt: g.Adopt, Slice: g.Slice,
-		Owner: slices.Clone(g.Owner), Model: g.Model,
+		Owner: slices.Clone(g.Owner), Model: g.Model, Written: g.Path,
+	}
+	if g.SLO != nil {
+		made.SLO = new(*g.SLO)
+		if made.SLO.DSN, missing = substitute(g.SLO.DSN, inst, plainText); missing != "" {
+			e.missing(g.SLO.Pos, "slo.dsn of group "+strconv.Quote(full), missing, inst)
+			made.SLO = nil
+		}
 	}
 	if inst != nil {
 		made.Instance = inst.String()

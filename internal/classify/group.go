@@ -24,9 +24,11 @@ type Group struct {
 	Adopt    string         // policy.AdoptNextStart: units that it claims whole start in its slice from then on
 	Owner    []policy.Owner // with the numbers of this host once who reads it has set them
 	Model    *policy.MemoryModel
-	Slice    string // a systemd slice of an administrator's that the group is
-	Inner    bool   // has children: on v2 its own processes sit in its "db" leaf
-	Instance string // "mysql 3306 (/var/lib/mysql)" when it came from a template
+	SLO      *policy.SLO // with the instance's values in its DSN
+	Written  string      // its path as the policy writes it: "mysql{port}/backup"
+	Slice    string      // a systemd slice of an administrator's that the group is
+	Inner    bool        // has children: on v2 its own processes sit in its "db" leaf
+	Instance string      // "mysql 3306 (/var/lib/mysql)" when it came from a template
 	// Rivals are further instances for which the template would make a group of this name. They get
 	// none.
 	Rivals []engine.Instance

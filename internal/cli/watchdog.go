@@ -12,6 +12,7 @@ import (
 
 	"bulkhead/internal/confirm"
 	"bulkhead/internal/control"
+	"bulkhead/internal/sloloop"
 	"bulkhead/internal/transaction"
 	"bulkhead/internal/watchdog"
 )
@@ -19,6 +20,7 @@ import (
 // watchdogCmd is for the program itself: whoever changes interfaces starts it.
 func watchdogCmd(s *session) *cobra.Command {
 	var trial string
+	squeezed := false
 	c := &cobra.Command{
 		Use: "watchdog", Short: "take a change back whose maker is gone", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -31,6 +33,17 @@ func watchdogCmd(s *session) *cobra.Command {
 			}
 			if trial != "" {
 				return watchTrial(cmd.Context(), s, trial)
+			}
+			if squeezed {
+				return watchdog.Watch(context.WithoutCancel(cmd.Context()), s.in, s.stdout,
+					func(ctx context.Context, _ watchdog.Order, why string, _ int) error {
+						c, err := s.open()
+						if err != nil {
+							return err
+						}
+						defer c.Close()
+						return sloloop.GiveBack(ctx, c, why)
+					})
 			}
 			return watchdog.Watch(context.WithoutCancel(cmd.Context()), s.in, s.stdout,
 				func(ctx context.Context, o watchdog.Order, why string, stuck int) error {
@@ -47,6 +60,8 @@ func watchdogCmd(s *session) *cobra.Command {
 				})
 		},
 	}
+	c.Flags().BoolVar(&squeezed, "squeezed", false,
+		"give back what the agent has lowered for databases, once it is gone")
 	c.Flags().StringVar(&trial, "trial", "", "the `id` of a change that somebody has to confirm")
 	return c
 }

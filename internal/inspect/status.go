@@ -87,7 +87,8 @@ func Changing(c *transaction.Controller) (pending, underWay string) {
 	case by.PID == 0:
 		return "", "by somebody who did not say so yet"
 	}
-	if _, open := c.Store.Pending(); by.Verb == "look" && !open {
+	mine := by.Verb == "look" || by.Verb == transaction.SqueezeVerb
+	if _, open := c.Store.Pending(); mine && !open {
 		return "", "" // the agent, about its everyday work
 	}
 	underWay = by.Verb

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/metrics"
 )
 
@@ -78,6 +79,18 @@ func hostMemory(s *Sample, tell Tell) {
 	for _, k := range memoryKinds {
 		if n, known := s.Host.Memory[k.name]; known {
 			tell(float64(n), k.kind)
+		}
+	}
+}
+
+// promised is a row of what a group's database is promised.
+func promised(value func(*api.SLO) *float64) func(*Sample, *Group, Tell) {
+	return func(_ *Sample, g *Group, tell Tell) {
+		if g.SLO == nil {
+			return
+		}
+		if v := value(g.SLO); v != nil {
+			tell(*v, g.SLO.Signal)
 		}
 	}
 }

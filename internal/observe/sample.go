@@ -60,6 +60,8 @@ type Group struct {
 	EachCPU map[int]time.Duration `json:"cpu_each_ns,omitempty"`
 	CPUs    idset.Set             `json:"cpus,omitempty"`
 	Limits  []Limit               `json:"limits"`
+	// SLO is how it goes with what its database is promised; nil where nothing is.
+	SLO *api.SLO `json:"slo,omitempty"`
 	// Work is what its database says that it has done; nil of a group without one that is asked.
 	Work *Work `json:"work,omitempty"`
 }

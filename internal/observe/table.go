@@ -5,14 +5,15 @@ import (
 	"strings"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/metrics"
 )
 
 // Table is every metric that is shown of a sample, in order of importance: where there is no room for all figures of a
 // group, those at its end are left out. So what has figures of each device is last, that of the host behind that of
 // groups.
-var Table = slices.Concat(hostRows, agentRows, cpuRows, memoryRows, pressureRows, taskRows, limitRows, networkRows,
-	ioRows, databaseRows, eachCPURows, hostDeviceRows)
+var Table = slices.Concat(hostRows, agentRows, cpuRows, memoryRows, pressureRows, taskRows, limitRows, sloRows,
+	networkRows, ioRows, databaseRows, eachCPURows, hostDeviceRows)
 
 var rowsByName = func() map[string]*Row {
 	all := map[string]*Row{}
@@ -215,6 +216,30 @@ var limitRows = []Row{
 		Source: "files of the kernel, at the agent's last full look",
 		group:  limits(func(l *Limit) *float64 { return l.Held }),
 		Help:   "What the kernel holds for that limit, in the same unit."},
+}
+
+// sloRows say what databases are promised.
+var sloRows = []Row{
+	sloRow("target", metrics.Gauge, func(s *api.SLO) *float64 { return &s.Target },
+		"What the group's database is promised: seconds of p95 and heartbeat, a part of its time of waits, units of "+
+			"work in a second."),
+	sloRow("value", metrics.Gauge, func(s *api.SLO) *float64 { return s.Value },
+		"What that was in the last window of 5 s, in the same unit."),
+	sloRow("slack", metrics.Gauge, func(s *api.SLO) *float64 { return s.Slack },
+		"How far the value is from the target, as a part of it; below 0 the target is missed."),
+	sloRow("windows_total", metrics.Counter, func(s *api.SLO) *float64 { return new(float64(s.Windows)) },
+		"Windows whose value was known."),
+	sloRow("missed_total", metrics.Counter, func(s *api.SLO) *float64 { return new(float64(s.Missed)) },
+		"Those of them in which the target was missed."),
+	sloRow("held", metrics.Gauge, func(s *api.SLO) *float64 { return new(float64(len(s.Held))) },
+		"Limits of other groups that are lowered for it."),
+}
+
+// sloRow is a row of what is promised. How often and how far it went is for the record.
+func sloRow(name string, kind metrics.Kind, value func(*api.SLO) *float64, help string) Row {
+	return Row{Name: "bulkhead_group_slo_" + name, Part: Limits, Kind: kind, Labels: []string{"signal"},
+		Recorded: kind == metrics.Counter || name == "held", Source: "the policy, and the agent's loop",
+		group: promised(value), Help: help}
 }
 
 var agentRows = []Row{

@@ -41,6 +41,7 @@ type Policy struct {
 	// Schedules are laid over the groups while their windows are open, in file order.
 	Schedules []Schedule
 	Guard     *Guard // nil: nothing is watched after a change
+	SLO       SLOPart
 	Sources   []Source
 	Notes     []Note // what Resolve has to say that is not an error; empty before
 }
@@ -136,6 +137,7 @@ type Group struct {
 	Settings Settings
 	Groups   []*Group
 	Model    *MemoryModel // of each instance
+	SLO      *SLO         // nil: it is promised nothing
 	Owner    []Owner      // who may do what with it, else its class's
 	// On a host with systemd: whether processes may be taken out of a unit that the group claims only in part, when
 	// a unit that it claims whole comes into its slice ("" is never), and the slice of an administrator's that it is.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/hoststat"
 	"bulkhead/internal/metrics"
@@ -34,6 +35,8 @@ type Options struct {
 	// Self says what the agent did, and Tasks what it counted of its groups.
 	Self  func() (observe.Agent, error)
 	Tasks func() (map[string]metrics.TaskStates, metrics.Loads)
+	// SLO says how it goes with what groups are promised; nil: nobody knows.
+	SLO func() map[string]api.SLO
 	// Every is the time between two readings of every collector; 0: what observe.Tier says.
 	Every time.Duration
 	Log   *slog.Logger
@@ -72,6 +75,7 @@ func NewObserver(o Options) *Observer {
 		self, err := o.Self()
 		return func(s *observe.Sample) { s.Agent = self }, err
 	}
+	sources[observe.Limits] = both(sources[observe.Limits], promised(o.SLO))
 	recorder := record.New(record.Options{Dir: RecordIn(o.State), Log: o.Log, Space: hoststat.Space})
 	wait := make(chan taken, waiting)
 	options := collect.Options{Sources: sources, Begin: k.Begin, Choice: choice, Log: o.Log,
@@ -150,6 +154,23 @@ func counted(tasks func() (map[string]metrics.TaskStates, metrics.Loads)) collec
 				}
 				if n, known := now[g.Group]; known {
 					g.Tasks = &n
+				}
+			}
+		}, nil
+	}
+}
+
+// promised adds what groups are promised.
+func promised(slos func() map[string]api.SLO) collect.Source {
+	return func(context.Context, *collect.Meter) (collect.Put, error) {
+		var all map[string]api.SLO
+		if slos != nil {
+			all = slos()
+		}
+		return func(s *observe.Sample) {
+			for i := range s.Groups {
+				if one, is := all[s.Groups[i].Group]; is {
+					s.Groups[i].SLO = &one
 				}
 			}
 		}, nil

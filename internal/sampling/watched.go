@@ -61,6 +61,12 @@ func Of(v *transaction.View, tasks map[string][]cgroup.Dir, revision int) *Watch
 			}
 		}
 	}
+	for _, g := range v.Classified.Groups {
+		// How long its statements take is what the database is promised.
+		if g.SLO != nil && g.SLO.Signal == "p95" && w.databases[g.Path] == "" && !policy.Released(v.Released, g.Path) {
+			w.databases[g.Path] = g.SLO.DSN
+		}
+	}
 	processes := map[string]int{}
 	for _, p := range v.Members {
 		processes[p.Group]++

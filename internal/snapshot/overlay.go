@@ -63,6 +63,15 @@ func (r *Reader) layAll(v *Snapshot, groups []classify.Group) ([]classify.Group,
 	return layLifted(groups, v.options.Lifted, v.Overrides), problems
 }
 
+// Without gives the groups as they would be without some of the overrides that are laid over the policy.
+func (r *Reader) Without(s *Snapshot, left func(state.Override) bool) []classify.Group {
+	v := *s
+	v.Overrides, v.Unlaid = slices.DeleteFunc(slices.Clone(s.Overrides), left), nil
+	groups, _ := r.expand(&v, v.options.Canary) // what is wrong is wrong with the snapshot, too
+	groups, _ = r.layAll(&v, groups)
+	return groups
+}
+
 // layOver puts an override over the settings of its group. That of a group that is not there now waits.
 func layOver(groups []classify.Group, o state.Override, f *host.Facts, r resolve.Resolver) policy.Problems {
 	_, s, err := parse.Assignment(o.Text, o.On)

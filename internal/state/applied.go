@@ -48,6 +48,12 @@ type Override struct {
 	Owner  int        `json:"owner,omitempty"` // user id of the owner of the group who set it; 0 is root
 }
 
+// BySLO is who sets overrides for what databases are promised (`slo:` of the policy).
+const BySLO = "slo loop"
+
+// IsSLO says whether the override is one of the loop's. A person's has an owner's or root's name.
+func (o Override) IsSLO() bool { return o.By == BySLO }
+
 // Ended says whether the override's time is over.
 func (o Override) Ended(now time.Time) bool { return !o.Ends.IsZero() && !now.Before(o.Ends) }
 

@@ -13,6 +13,9 @@ import (
 	"bulkhead/internal/systemd"
 )
 
+// SqueezeVerb is a change for what a database is promised. The history has a line for each episode of them.
+const SqueezeVerb = "squeeze"
+
 // Run does the plan of a view and fills in the reply.
 func (c *Controller) Run(ctx context.Context, v *View, r api.Request, revision int, reply *Outcome) error {
 	reply.Plan, reply.Root = v.Plan, v.Policy.Host.Root
@@ -32,7 +35,7 @@ func (c *Controller) Run(ctx context.Context, v *View, r api.Request, revision i
 	defer closeNetwork(runner)
 	result, err := runner.Run(ctx, v.Plan, apply.Options{
 		Verb: r.Verb, What: r.What(), By: r.By, Reason: r.Reason, Revision: revision, Force: r.Force,
-		Unrecorded: onlyMoves(v.Plan) && r.By == "agent" && r.Reason == "", Docs: reply.Docs,
+		Unrecorded: r.Verb == SqueezeVerb || onlyMoves(v.Plan) && r.By == "agent" && r.Reason == "", Docs: reply.Docs,
 	})
 	reply.Skipped, reply.Notes, reply.LeftOut = result.Skipped, result.Notes, result.LeftOut
 	reply.Ran = result.Txn != 0

@@ -67,6 +67,7 @@ type Watchdog struct {
 	in      *os.File // its stdin
 	lines   chan string
 	fired   chan struct{} // closed when it wants the change taken back
+	gone    chan struct{} // closed when it says nothing any more
 	why     string
 	mu      sync.Mutex
 	stop    chan struct{}
@@ -90,7 +91,8 @@ func Start(ctx context.Context, args []string, o Order) (*Watchdog, error) {
 		}
 		defer log.Close()
 	}
-	d := &Watchdog{in: ours.w, lines: make(chan string, 4), fired: make(chan struct{}), stop: make(chan struct{})}
+	d := &Watchdog{in: ours.w, lines: make(chan string, 4), fired: make(chan struct{}),
+		gone: make(chan struct{}), stop: make(chan struct{})}
 	// A session of its own: what ends a terminal, or its process group, leaves it alone.
 	d.process, err = os.StartProcess(procfs.SelfExe, append([]string{"bulkhead"}, args...), &os.ProcAttr{
 		Dir: "/", Files: []*os.File{theirs.r, theirs.w, log}, Sys: &syscall.SysProcAttr{Setsid: true},
@@ -136,6 +138,7 @@ func pipes() (ours, theirs ends, err error) {
 // listen hears what the watchdog says.
 func (d *Watchdog) listen(r *os.File) {
 	defer r.Close()
+	defer close(d.gone)
 	defer close(d.lines)
 	in := bufio.NewScanner(r)
 	for in.Scan() {
@@ -168,6 +171,9 @@ func (d *Watchdog) live() {
 
 // Fired is closed when the watchdog wants the change taken back; Why says why.
 func (d *Watchdog) Fired() <-chan struct{} { return d.fired }
+
+// Gone is closed when the watchdog has ended, or is about to take the change back: nothing watches over it any more.
+func (d *Watchdog) Gone() <-chan struct{} { return d.gone }
 
 // Why is why the watchdog wants the change taken back.
 func (d *Watchdog) Why() error {

@@ -140,6 +140,7 @@ func TestFiguresAgree(t *testing.T) {
 		"limits": value("limits_not_in_force", ""), "ops": rate("io_operations_total", ""),
 		"used": value("memory_charged_bytes", "") / value("limit_held", "memory.max"),
 		"run":  value("tasks", "runnable"), "blocked": value("tasks", "blocked"), "load": value("load1", ""),
+		"slack": value("slo_slack", ""),
 	}
 	page := onPage(t, group, samples[:]...)
 	for i := range top.Columns {
@@ -178,6 +179,20 @@ func TestFiguresAgree(t *testing.T) {
 	// The table of status, as `status --watch` prints it, has CPU and memory as top has.
 	var out bytes.Buffer
 	render.Status(&out, status(samples[1]), status(samples[0]), 5*time.Second)
+	promised := api.SLO{Signal: "heartbeat"}
+	for _, want := range []string{"heartbeat " + promised.Amount(value("slo_value", "")) + ", target " +
+		promised.Amount(value("slo_target", "")) + fmt.Sprintf(", slack %.0f %%", 100*value("slo_slack", "")),
+		"12 windows of 720 missed", "holds reports:cpu.limit=0.7 (policy: 2)", "lowered reports:cpu.limit to 0.7"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("status does not say what Prometheus gets, %q:\n%s", want, &out)
+		}
+	}
+	why := strings.Join(state.Why(group), "\n")
+	if want := "It is promised heartbeat " + promised.Amount(value("slo_target", "")) + ", and has " +
+		promised.Amount(value("slo_value", "")); !strings.Contains(why, want) ||
+		!strings.Contains(why, "1 limit of other groups") {
+		t.Errorf("top says\n%s\nnot %q", why, want)
+	}
 	line := text[:0]
 	for l := range strings.Lines(out.String()) {
 		if strings.HasPrefix(l, group+" ") {
@@ -220,6 +235,9 @@ func statusOf(s *observe.Sample) string {
 func status(s *observe.Sample) *api.Status {
 	st := &api.Status{}
 	for _, g := range s.Groups {
+		if g.SLO != nil {
+			st.SLO = append(st.SLO, *g.SLO)
+		}
 		one := api.GroupStatus{Group: g.Group, Usage: g.Usage, MemorySource: "cgroup", Load: g.Load}
 		if g.Tasks != nil {
 			one.Tasks = *g.Tasks

@@ -98,6 +98,9 @@ func printPolicy(out io.Writer, st *api.Status) {
 	for _, l := range st.Lifted {
 		Println(out, "LIFTED:", l)
 	}
+	for _, s := range st.SLO {
+		Println(out, s.Text())
+	}
 	for _, s := range st.Schedules {
 		Println(out, scheduleText(s))
 	}

@@ -53,6 +53,10 @@ const (
 	limitAsked   = "bulkhead_group_limit"
 	limitHeld    = "bulkhead_group_limit_held"
 	notInForce   = "bulkhead_group_limits_not_in_force"
+	sloSlack     = "bulkhead_group_slo_slack"
+	sloTarget    = "bulkhead_group_slo_target"
+	sloValue     = "bulkhead_group_slo_value"
+	sloHeld      = "bulkhead_group_slo_held"
 	hostCPUs     = "bulkhead_host_cpus"
 	hostCPU      = "bulkhead_host_cpu_seconds_total"
 	hostLoad     = "bulkhead_host_load1"
@@ -90,6 +94,9 @@ var Columns = []Column{
 		From: []string{taskStates}, of: labelled(taskStates, "blocked")},
 	{Name: "load", Title: "LOAD", Width: 5, Help: "load average over one minute", From: []string{load},
 		of: valued(load, cores)},
+	{Name: "slack", Title: "SLACK", Width: 6, Least: 1, From: []string{sloSlack},
+		Help: "how far its database is from what it is promised; below 0 that is missed",
+		of:   valued(sloSlack, percent)},
 }
 
 // unknown stands where nothing is known.

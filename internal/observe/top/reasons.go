@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"bulkhead/internal/api"
+	"bulkhead/internal/policy"
 )
 
 // waitsFrom is the part of the time from which on waiting is worth a word.
@@ -43,6 +46,7 @@ func (s *State) Reasons(group string) (all []Reason) {
 	about := Waits
 	say := func(format string, args ...any) { all = append(all, Reason{about, fmt.Sprintf(format, args...)}) }
 	s.shares(group, say)
+	s.promise(group, say)
 	about = Holds
 	holders := s.Holders(group)
 	for _, h := range holders {
@@ -123,6 +127,28 @@ func (s *State) shares(group string, say func(string, ...any)) {
 		text += " Of the whole host a task waits for: " + of + " of the time."
 	}
 	say("%s", text)
+}
+
+// promise says how it goes with what its database is promised.
+func (s *State) promise(group string, say func(string, ...any)) {
+	for _, target := range s.Figures(sloTarget, group) {
+		of := &api.SLO{Signal: target.Labels[0]}
+		text := fmt.Sprintf("It is promised %s %s, ", of.Signal, of.Amount(target.Value))
+		value, known := s.sum(sloValue, group, false)
+		slack, _ := s.sum(sloSlack, group, false)
+		switch {
+		case !known:
+			text += "and what it has is not known"
+		case slack < 0:
+			text += "and misses that: " + of.Amount(value)
+		default:
+			text += "and has " + of.Amount(value)
+		}
+		if held, _ := s.sum(sloHeld, group, false); held > 0 {
+			text += fmt.Sprintf("; %s of other groups lowered for it", policy.Counted(int(held), "limit"))
+		}
+		say("%s. `bulkhead status` says what was done.", text)
+	}
 }
 
 // disks says what it does on each disk, and who else does.

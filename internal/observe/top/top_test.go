@@ -344,7 +344,7 @@ func TestCells(t *testing.T) {
 	s := busy(t)
 	want := map[string]string{"cpu": "1.50", "wait": "70%c", "held": "40%", "memory": "3.9M", "read": "45.8M",
 		"write": "0", "net": "0", "tasks": "1119", "limits": "1 not", "ops": "0", "used": "0%", "run": "3",
-		"blocked": "2", "load": "2.50"}
+		"blocked": "2", "load": "2.50", "slack": "25%"}
 	for i := range Columns {
 		if got := Columns[i].Cell(s, "mysql3306"); got.Text != want[Columns[i].Name] {
 			t.Errorf("%s is %q, want %q", Columns[i].Name, got.Text, want[Columns[i].Name])
@@ -368,6 +368,8 @@ func TestWhy(t *testing.T) {
 	s := busy(t)
 	got := strings.Join(s.Why("mysql3306"), "\n")
 	const want = `A task of it waits for: CPU 70%, memory 0%, disks 25% of the time.
+It is promised heartbeat 20ms, and has 15ms; 1 limit of other groups lowered for it. ` +
+		"`bulkhead status`" + ` says what was done.
 Its own limit cpu.limit (1.50, of which it uses 1.50): held back in 40% of the periods.
 Its own limit io.read.bandwidth on sda (47.7M, of which it uses 45.8M): 96% of it is used.
 CPUs: the host is 95% busy. Cores in use: others reports 0.50.

@@ -110,7 +110,7 @@ func groupForm() *yamlform.Form[policy.Group] {
 		Name: "a group",
 		Elsewhere: map[string]string{
 			"cpu.shares": ofShares, "weight": "write it below `cpu:`", "limit": "write it below `cpu:`",
-			"dsn":   "write it at the top of the file: `guard: {groups: {NAME: {dsn: …}}}`",
+			"dsn":   "write it below `slo:`, or at the top of the file: `guard: {groups: {NAME: {dsn: …}}}`",
 			"guard": "write it at the top of the file: `guard: {groups: {NAME: {…}}}`",
 		},
 		Keys: []yamlform.FormKey[policy.Group]{
@@ -142,6 +142,7 @@ func groupForm() *yamlform.Form[policy.Group] {
 	})...)
 	o.Keys = append(o.Keys,
 		memoryModelField(),
+		groupSLOKey(),
 		ownerField(func(g *policy.Group) *[]policy.Owner { return &g.Owner }),
 	)
 	o.Keys = append(o.Keys, unitFields()...)

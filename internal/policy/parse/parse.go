@@ -37,6 +37,8 @@ type document struct {
 	// schedules are the main file's.
 	schedules []policy.Schedule
 	guard     *policy.Guard // the main file's
+	slo       policy.SLOPart
+	sloPlaces sloPlaces
 	// classNames are those of all classes in order, once they were asked for.
 	classNames []string
 }
@@ -139,6 +141,7 @@ func Sound(sources []policy.Source) (*policy.Policy, *yamlform.Report) {
 		if i == 0 {
 			all.version, all.agent, all.schedules, all.guard, all.host = d.version, d.agent, d.schedules, d.guard,
 				d.host
+			all.slo, all.sloPlaces = d.slo, d.sloPlaces
 		}
 	}
 	if !all.bounded(r) {
@@ -150,6 +153,8 @@ func Sound(sources []policy.Source) (*policy.Policy, *yamlform.Report) {
 	}
 	p.Schedules = settleSchedules(all.schedules, p.Groups, r)
 	p.Guard = settleGuard(all.guard, p.Groups, r)
+	p.SLO = all.slo
+	checkSLO(p, all.sloPlaces, r)
 	return p, r
 }
 
@@ -223,6 +228,7 @@ func mainForm() yamlform.Form[document] {
 				guard.Read(v, "guard.", d.guard)
 			},
 		},
+		sloKey(),
 	)
 	return o
 }
@@ -233,8 +239,9 @@ func includedForm() yamlform.Form[document] {
 	classFields := classForm()
 	const mainOnly = "write it into the main file, once for the host"
 	return yamlform.Form[document]{
-		Name:      "an included file",
-		Elsewhere: map[string]string{"host": mainOnly, "agent": mainOnly, "schedules": mainOnly, "guard": mainOnly},
+		Name: "an included file",
+		Elsewhere: map[string]string{"host": mainOnly, "agent": mainOnly, "schedules": mainOnly, "guard": mainOnly,
+			"slo": mainOnly + "; what one group keeps is written below the group"},
 		Keys: []yamlform.FormKey[document]{
 			{
 				Name: "version", Doc: "Version of the format.", Schema: policy.JSONSchema{"const": 1},

@@ -119,7 +119,7 @@ func Policy(p *policy.Policy, f *host.Facts, with ...Resolver) (*policy.Policy, 
 	checks{&r}.check(out.Host, all)
 	out.Notes = r.notes
 	out.Schedules = r.schedules(p, out.Host, all)
-	out.Guard = r.guard(p.Guard)
+	out.Guard, out.SLO = r.guard(p.Guard), p.SLO
 	return out, r.Problems()
 }
 

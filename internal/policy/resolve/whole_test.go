@@ -16,6 +16,7 @@ agent: {fast_moves: on}
 groups: {a: {cpu: {limit: 1}}}
 schedules: [{name: s, when: "0 1 * * *", for: 1h, set: {a: {cpu: {limit: 2}}}}]
 guard: {groups: {a: {oom_kills: 0}}}
+slo: {mode: act}
 `}})
 	if err != nil {
 		t.Fatal(err)

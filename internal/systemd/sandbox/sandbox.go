@@ -69,9 +69,13 @@ func Needs(p *policy.Policy) []Need {
 	if slices.ContainsFunc(p.Host.Network, func(l policy.NetworkLink) bool { return l.Peer != "" }) {
 		needs = append(needs, Need{"host.network", "a peer is to be reached over TCP", []string{inet}})
 	}
-	if at := overTCP(p.Guard); at != "" {
-		needs = append(needs, Need{"guard of group " + at, "the database is asked over TCP",
-			[]string{inet}})
+	add(func(g *policy.Group) bool { return g.SLO != nil && overTCP(g.SLO.DSN) },
+		Need{"slo", "the database is asked over TCP", []string{inet}})
+	if p.Guard != nil {
+		if i := slices.IndexFunc(p.Guard.Groups, func(g policy.Guarded) bool { return overTCP(g.DSN) }); i >= 0 {
+			needs = append(needs, Need{"guard of group " + p.Guard.Groups[i].Group, "the database is asked over TCP",
+				[]string{inet}})
+		}
 	}
 	return needs
 }
@@ -103,21 +107,14 @@ func Settings(needs []Need) (all []string) {
 // givesFiles says whether the kernel's files get this owner.
 func givesFiles(o policy.Owner) bool { return o.Sets() || o.Enters() }
 
-// overTCP gives the first group whose database the guard asks over TCP; "" where there is none.
-func overTCP(g *policy.Guard) string {
-	if g == nil {
-		return ""
+// overTCP says whether a database is asked over TCP. What an instance fills in may be a number.
+func overTCP(dsn string) bool {
+	login, err := dblogin.Parse(policy.Placeholder.ReplaceAllString(dsn, "1"))
+	if dsn == "" || err != nil {
+		return false
 	}
-	for _, guarded := range g.Groups {
-		login, err := dblogin.Parse(guarded.DSN)
-		if guarded.DSN == "" || err != nil {
-			continue
-		}
-		if network, _ := login.Place(); network != "unix" {
-			return guarded.Group
-		}
-	}
-	return ""
+	network, _ := login.Place()
+	return network != "unix"
 }
 
 // Mark begins each drop-in.

@@ -1,0 +1,311 @@
+package sloloop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"bulkhead/internal/api"
+	"bulkhead/internal/journal"
+	"bulkhead/internal/linux/idset"
+	"bulkhead/internal/metrics"
+	"bulkhead/internal/observe"
+	"bulkhead/internal/policy"
+	"bulkhead/internal/slo"
+	"bulkhead/internal/state"
+)
+
+// plant is a host of two CPUs with a database, and a batch that takes what it gets and makes the database wait for as
+// much.
+type plant struct {
+	now    time.Time
+	limit  float64 // of the batch
+	demand float64 // of the database, cores
+	ran    map[string]time.Duration
+	waited time.Duration
+
+	trial   bool
+	fail    error
+	calls   int
+	want    []state.Override
+	history []journal.Entry
+	hot     int
+	fired   chan struct{}
+	guards  int // that are there
+}
+
+func newPlant() *plant {
+	return &plant{now: time.Unix(1_700_000_000, 0), limit: 2, demand: 0.5, ran: map[string]time.Duration{},
+		fired: make(chan struct{})}
+}
+
+func (p *plant) Heat()                 { p.hot++ }
+func (p *plant) ReadNow(observe.Part)  {}
+func (p *plant) Gone() <-chan struct{} { return p.fired }
+func (p *plant) Done()                 { p.guards-- }
+
+// pass lets time pass. Of what the batch uses a fifth is waiting of the database.
+func (p *plant) pass(d time.Duration) {
+	batch := min(p.limit, 2-p.demand)
+	of := func(cores float64) time.Duration { return time.Duration(cores * float64(d)) }
+	p.now = p.now.Add(d)
+	p.ran["mysql1"] += of(p.demand)
+	p.ran["reports"] += of(batch)
+	p.waited += of(0.2 * p.demand * batch)
+}
+
+func (p *plant) Last() *observe.Sample {
+	s := &observe.Sample{At: p.now, Host: observe.Host{CPUs: 2}}
+	for _, name := range []string{"mysql1", "reports"} {
+		us := p.ran[name].Microseconds()
+		g := observe.Group{Group: name, Role: map[string]string{"mysql1": "database", "reports": "batch"}[name],
+			Usage: metrics.Usage{CPU: metrics.CPU{Total: &us}}, CPUs: idset.Set{0, 1},
+			EachCPU: map[int]time.Duration{0: p.ran[name] / 2, 1: p.ran[name] / 2},
+			Threads: &observe.Switching{Waited: new(time.Duration)}}
+		if name == "mysql1" {
+			g.Threads.Waited = new(p.waited)
+		}
+		g.Usage.Tasks.Current = new(int64(4))
+		s.Groups = append(s.Groups, g)
+	}
+	s.Host.EachCPU = map[int]time.Duration{0: (p.ran["mysql1"] + p.ran["reports"]) / 2,
+		1: (p.ran["mysql1"] + p.ran["reports"]) / 2}
+	for _, part := range []observe.Part{observe.CPU, observe.Threads, observe.EachCPU, observe.Stat, observe.Tasks} {
+		s.Collectors = append(s.Collectors, observe.Reading{Name: part, On: true, Told: true})
+	}
+	return s
+}
+
+// squeeze keeps what is wanted, and puts it in force.
+func (p *plant) squeeze(_ context.Context, want []state.Override, tell ...journal.Entry) error {
+	if p.calls++; p.fail != nil {
+		return p.fail
+	}
+	p.want, p.history, p.limit = want, append(p.history, tell...), 2
+	for _, o := range want {
+		_, text, _ := strings.Cut(o.Text, "=")
+		v, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return err
+		}
+		p.limit = v
+	}
+	return nil
+}
+
+func (p *plant) loops() *Loops {
+	return New(Options{Sampler: p, Squeeze: p.squeeze, OnTrial: func() bool { return p.trial },
+		Guard: func(context.Context) (Guard, error) { p.guards++; return p, nil }, Log: slog.New(slog.DiscardHandler)})
+}
+
+// hostWith is what the policy says: the batch may be lowered for the database.
+func hostWith(mode slo.Mode) *host {
+	c := candidate{}
+	c.Knob, c.Role, c.Ceiling = slo.Knob{Group: "reports", Key: policy.KeyCPULimit}, policy.RoleBatch, 2
+	return &host{mode: mode, knobs: []candidate{c},
+		targets: []target{{"mysql1", policy.SLO{Signal: "waits", Value: 0.1}}}}
+}
+
+// run runs loops for a time.
+func (p *plant) run(t *testing.T, l *Loops, d time.Duration) {
+	t.Helper()
+	for end := p.now.Add(d); p.now.Before(end); {
+		p.pass(time.Second)
+		l.Tick(t.Context(), p.now)
+		for _, o := range p.want {
+			if o.Group != "reports" || o.Key != policy.KeyCPULimit || !o.IsSLO() || o.Ends.Sub(p.now) > lasts ||
+				o.Ends.Before(p.now.Add(lasts-renewed-2*time.Second)) {
+				t.Fatalf("%s: override %+v", p.now, o)
+			}
+		}
+	}
+}
+
+// A batch is held while the database would wait too long, and gets everything back after; all that is one line of
+// history, with a guard as long as anything is held.
+func TestLoopsActAndGiveBack(t *testing.T) {
+	p := newPlant()
+	l := p.loops()
+	l.watch(hostWith(slo.Act))
+	p.run(t, l, 2*time.Minute)
+	told := l.Told()["mysql1"]
+	if len(p.want) != 1 || told.Value == nil || *told.Slack < 0 || len(told.Held) != 1 || p.guards != 1 || p.hot == 0 {
+		t.Fatalf("wants %+v, tells %s, %d guards", p.want, told.Text(), p.guards)
+	}
+	if len(p.history) != 0 || told.Missed == 0 || told.Windows < 15 {
+		t.Errorf("history %+v, tells %s", p.history, told.Text())
+	}
+	p.demand = 0.01 // at night the database does nothing, and waits for nothing
+	l.host.targets[0].slo.Value, l.all["mysql1"].Target.Value = 1, 1
+	p.run(t, l, 75*time.Minute) // it has so many changes in an hour
+	if len(p.want) != 0 || p.guards != 0 || len(p.history) != 1 {
+		t.Fatalf("wants %+v, history %+v, %d guards", p.want, p.history, p.guards)
+	}
+	e := p.history[0]
+	for _, want := range []string{"reports:cpu.limit no limit > ", " > policy", "waits", "windows of", "missed"} {
+		if !strings.Contains(e.Text, want) {
+			t.Errorf("the history says %q, not %q", e.Text, want)
+		}
+	}
+	calls := p.calls
+	if p.run(t, l, time.Minute); p.calls != calls {
+		t.Errorf("with nothing held %d changes are made", p.calls-calls)
+	}
+}
+
+// In advise nothing is held, and what would be is told.
+func TestLoopsAdvise(t *testing.T) {
+	p := newPlant()
+	l := p.loops()
+	l.watch(hostWith(slo.Advise))
+	p.run(t, l, 5*time.Minute)
+	if told := l.Told()["mysql1"]; len(p.want) > 0 || p.guards > 0 || !strings.Contains(told.Did,
+		"would lower reports:cpu.limit from no limit to 1.05") {
+		t.Errorf("wants %+v, tells %s", p.want, told.Text())
+	}
+	if len(p.history) != 1 || !strings.Contains(p.history[0].Text, "would lower") {
+		t.Errorf("history %+v", p.history)
+	}
+}
+
+func TestLoopsLetGo(t *testing.T) {
+	for name, c := range map[string]struct {
+		what func(*plant, *Loops)
+		took time.Duration
+	}{
+		"a promise that is no more":  {func(_ *plant, l *Loops) { l.watch(&host{mode: slo.Act}) }, 7 * time.Second},
+		"mode advise":                {func(_ *plant, l *Loops) { l.watch(hostWith(slo.Advise)) }, 7 * time.Second},
+		"mode off":                   {func(_ *plant, l *Loops) { l.watch(hostWith(slo.Off)) }, 7 * time.Second},
+		"a change on trial":          {func(p *plant, _ *Loops) { p.trial = true }, 70 * time.Second},
+		"a guard that is gone":       {func(p *plant, _ *Loops) { close(p.fired) }, time.Second},
+		"a group that may no longer": {func(_ *plant, l *Loops) { l.host.knobs = nil }, 7 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlant()
+			l := p.loops()
+			l.watch(hostWith(slo.Act))
+			p.run(t, l, time.Minute)
+			if len(p.want) != 1 {
+				t.Fatalf("wants %+v", p.want)
+			}
+			c.what(p, l)
+			p.run(t, l, c.took)
+			if len(p.want) != 0 || p.guards != 0 || len(p.history) != 1 {
+				t.Errorf("wants %+v, history %+v, %d guards", p.want, p.history, p.guards)
+			}
+		})
+	}
+}
+
+// What cannot be put in force is told, and tried again.
+func TestLoopsTryAgain(t *testing.T) {
+	p := newPlant()
+	p.fail = errors.New("no room on the disk")
+	l := p.loops()
+	l.watch(hostWith(slo.Act))
+	p.run(t, l, 40*time.Second)
+	if told := l.Told()["mysql1"]; !strings.Contains(told.Text(), "NOT IN FORCE: no room on the disk") {
+		t.Errorf("tells %s", told.Text())
+	}
+	p.fail = nil
+	p.run(t, l, 2*time.Second)
+	if told := l.Told()["mysql1"]; len(p.want) != 1 || told.Error != "" {
+		t.Errorf("wants %+v, tells %s", p.want, told.Text())
+	}
+}
+
+func TestHeartbeats(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	answers := func(n int, took time.Duration, late bool) *asker {
+		a := &asker{}
+		for i := range n {
+			at := now.Add(time.Duration(i-n) * heartbeat)
+			a.take(answer{at: at, took: took, work: int64(100 * i), late: late && i >= n/2}, nil)
+		}
+		return a
+	}
+	for _, c := range []struct {
+		name   string
+		a      *asker
+		signal string
+		waits  bool
+		want   float64
+		why    string
+	}{
+		{"all alike", answers(40, 5*time.Millisecond, false), "heartbeat", false, 0.005, ""},
+		{"too few", answers(3, time.Millisecond, false), "heartbeat", false, 0, "too seldom"},
+		{"late, and it waits", answers(40, patience, true), "heartbeat", true, patience.Seconds(), ""},
+		{"late, and it waits for nothing", answers(10, patience, true), "heartbeat", false, 0, "too seldom"},
+		{"work", answers(40, time.Millisecond, false), "work", false, 500, ""},
+		{"nobody is asked", nil, "work", false, 0, "not asked yet"},
+		{"it does not answer", &asker{fail: errors.New("refused")}, "work", false, 0, "refused"},
+	} {
+		got, why := c.a.tell(c.signal, now, c.waits)
+		if fmt.Sprintf("%.6f", got) != fmt.Sprintf("%.6f", c.want) || !strings.Contains(why, c.why) ||
+			(why == "") != (c.why == "") {
+			t.Errorf("%s: %v, %q", c.name, got, why)
+		}
+	}
+}
+
+func TestStatements(t *testing.T) {
+	l := &Loops{}
+	begun := time.Unix(1_700_000_000, 0)
+	hear := func(at time.Duration, why string, all ...observe.Statements) {
+		l.hear(&observe.Sample{At: begun.Add(at), Collectors: []observe.Reading{{Name: observe.Databases, Told: true}},
+			Groups: []observe.Group{{Group: "a", Work: &observe.Work{Statements: all, Error: why}}}})
+	}
+	ms := func(n int, calls uint64) observe.Statements {
+		return observe.Statements{UpTo: time.Duration(n) * time.Millisecond, Calls: calls}
+	}
+	for i, c := range []struct {
+		why  string
+		all  []observe.Statements
+		want float64
+		says string
+	}{
+		{"", []observe.Statements{ms(1, 1000), ms(8, 1000)}, 0, "too few"},
+		{"", []observe.Statements{ms(1, 1900), ms(8, 1100)}, 0.006, ""}, // half of the slow ones are in 95 %
+		{"", []observe.Statements{ms(1, 1900), ms(8, 1100)}, 0, "too few"},
+		{"", []observe.Statements{ms(1, 2900), ms(8, 1100)}, 0.000975, ""},
+		{"", []observe.Statements{ms(1, 2900), ms(8, 1100), {Calls: 500}}, 0.016, ""},
+		{"", []observe.Statements{ms(1, 10)}, 0, "counts anew"},
+		{"no plugin", nil, 0, "no plugin"},
+	} {
+		hear(time.Duration(i)*10*time.Second, c.why, c.all...)
+		got, why := l.works["a"].p95()
+		if fmt.Sprintf("%.6f", got) != fmt.Sprintf("%.6f", c.want) || !strings.Contains(why, c.says) ||
+			(why == "") != (c.says == "") {
+			t.Errorf("%d: %v, %q, want %v, %q", i, got, why, c.want, c.says)
+		}
+	}
+	if _, why := l.works["b"].p95(); !strings.Contains(why, "not asked yet") {
+		t.Error(why)
+	}
+}
+
+func TestAmounts(t *testing.T) {
+	for _, c := range []struct {
+		key  policy.Key
+		v    float64
+		want string
+	}{
+		{policy.KeyCPULimit, 1.4, "1.4"}, {policy.KeyCPULimit, 0.0501, "0.05"}, {policy.KeyCPULimit, 0.98001, "0.98"},
+		{policy.KeyIOReadBandwidth, 35e6, "35MB/s"}, {policy.KeyIOReadIOPS, 349.6, "350"},
+	} {
+		if got := amount(c.key, c.v); got != c.want {
+			t.Errorf("%s %v is %q", c.key, c.v, got)
+		}
+	}
+	s := api.SLO{Group: "a", Mode: "act", Signal: "heartbeat", Target: 0.02, Unknown: "why"}
+	if text := s.Text(); text != "slo of a (act): heartbeat not known (why), target 20ms" {
+		t.Error(text)
+	}
+}
+
+func (l *Loops) watch(h *host) { l.take(context.Background(), h) }

@@ -1,0 +1,161 @@
+package sloloop
+
+import (
+	"strings"
+	"time"
+
+	"bulkhead/internal/attribution"
+	"bulkhead/internal/observe"
+	"bulkhead/internal/observe/record"
+	"bulkhead/internal/policy"
+	"bulkhead/internal/slo"
+)
+
+// apart is how far two times of the same reading may be apart: they are rounded.
+const apart = 20 * time.Millisecond
+
+// seen is what one step goes by; window is nil where too little was sampled.
+type seen struct {
+	window *attribution.Window
+	sample *observe.Sample
+	why    string
+}
+
+// look takes in the last sample.
+func (l *Loops) look(now time.Time) seen {
+	if l.host.mode == slo.Off || len(l.host.targets) == 0 {
+		return seen{why: "it is not watched"}
+	}
+	s := l.o.Sampler.Last()
+	if s == nil || s.Age > old {
+		return seen{why: "there is no new sample"}
+	}
+	if l.reads == nil {
+		l.reads = readings{}
+	}
+	before, after := record.Tick{}, record.TickOf(s, attribution.Parts)
+	for _, p := range after.Parts {
+		pair := l.reads[p.Name]
+		switch {
+		case pair == nil || p.Read.Sub(pair[1].Read) > 6*max(l.o.every, 10*time.Second): // it was off
+			l.reads[p.Name] = &[2]record.Part{p, p}
+			continue
+		case p.Read.Sub(pair[1].Read) > apart:
+			*pair = [2]record.Part{pair[1], p}
+		}
+		if pair[1].Read.Sub(pair[0].Read) > apart {
+			before.Parts = append(before.Parts, pair[0])
+		}
+		if pair[0].Read.After(before.At) {
+			before.At = pair[0].Read
+		}
+	}
+	l.hear(s)
+	if len(before.Parts) == 0 {
+		return seen{sample: s, why: "the collectors have not read twice yet"}
+	}
+	// A part of after that is older than before would count as the older of the two.
+	return seen{sample: s, window: attribution.Between(before, after)}
+}
+
+// observe is what a loop goes by in a step; why says why its value is not known.
+func (l *Loops) observe(one *loop, at seen, now time.Time) (o slo.Observation, why string) {
+	if at.window == nil {
+		return o, at.why
+	}
+	report, err := attribution.Of(at.window, one.target.group)
+	if err != nil {
+		return o, "nothing was sampled of the group"
+	}
+	most, waits := 0.0, false
+	for _, r := range report.Resources {
+		if r.Known {
+			most, waits = max(most, r.Part), true
+		}
+	}
+	switch s := &one.target.slo; {
+	case s.Signal == string(slo.Waits) && !waits:
+		why = "how long it waits is counted by no collector here"
+	case s.Signal == string(slo.Waits):
+		o.Known, o.Value = true, most
+	case s.Signal == string(slo.P95):
+		o.Value, why = l.works[one.target.group].p95()
+		o.Known = why == ""
+	default:
+		o.Value, why = l.askers[s.DSN].tell(s.Signal, now, most >= attribution.Harm)
+		o.Known = why == ""
+	}
+	if o.Known {
+		o.Candidates = l.candidates(one, report, at, most)
+	}
+	return o, why
+}
+
+// candidates are the limits that may be lowered, with the part that their groups have in what the database waits for
+// most, and what they use.
+func (l *Loops) candidates(one *loop, report *attribution.Report, at seen, most float64) (all []slo.Candidate) {
+	one.cold = map[slo.Knob]candidate{}
+	for _, c := range l.host.knobs {
+		if l.isOfOther(one, c.Group) {
+			continue
+		}
+		resource := "disk"
+		if c.Key == policy.KeyCPULimit {
+			resource = "cpu"
+		}
+		for _, r := range report.Resources {
+			if r.Name != resource || !r.Known || most <= 0 {
+				continue
+			}
+			for _, row := range r.Rows {
+				if row.Who == attribution.Other && within(row.Group, c.Group) {
+					c.Share += row.Share * r.Part / most
+				}
+			}
+		}
+		c.Share = min(1, c.Share)
+		for i := range at.window.Groups {
+			if g := &at.window.Groups[i]; within(g.Name, c.Group) {
+				c.Use += use(g, &c, at.sample.Devices)
+			}
+		}
+		one.cold[c.Knob] = c
+		all = append(all, c.Candidate)
+	}
+	return all
+}
+
+// isOfOther says whether another loop holds a limit of the group.
+func (l *Loops) isOfOther(one *loop, group string) bool {
+	for _, other := range l.all {
+		for k := range other.state.Held {
+			if other != one && k.Group == group {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// within says whether a group is another one or below it.
+func within(group, of string) bool { return group == of || strings.HasPrefix(group, of+"/") }
+
+// use is what a group uses of what a limit is about, in its unit.
+func use(g *attribution.Group, c *candidate, names map[string]string) (sum float64) {
+	if c.Key == policy.KeyCPULimit {
+		if g.CPU != nil {
+			return *g.CPU
+		}
+		return 0
+	}
+	for _, number := range c.devices {
+		name := number
+		if known := names[number]; known != "" {
+			name = known
+		}
+		io := g.IO[name]
+		sum += map[policy.Key]float64{policy.KeyIOReadBandwidth: io.ReadBytes, policy.KeyIOReadIOPS: io.Reads,
+			policy.KeyIOWriteBandwidth: io.WrittenBytes, policy.KeyIOWriteIOPS: io.Writes}[c.Key]
+	}
+	return sum
+}
