@@ -95,6 +95,7 @@ type run struct {
 	drivers    []*load.Driver
 	neighbour  map[string]*neighbour.Neighbour
 	governor   governor // puts policies in force
+	matrix     *matrix  // nil without one
 	sampler    func(arm scenario.Arm, governed bool, members func(string) []int) *sampler.Sampler
 	rounds     rounds
 	started    time.Time

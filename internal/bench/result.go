@@ -32,6 +32,9 @@ func (r *run) result() *proof.Result {
 	}
 	for _, in := range r.databases {
 		result.Versions[in.Name] = in.Version
+		if r.matrix != nil {
+			result.Settings = settingsOf(r.matrix.options)
+		}
 	}
 	r.rounds.vary()
 	for _, trials := range r.rounds.all {
