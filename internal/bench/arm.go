@@ -81,7 +81,7 @@ func (r *run) measure(ctx context.Context, arm scenario.Arm) (t *trial, err erro
 	if err := r.governor.govern(ctx, arm); err != nil {
 		return nil, err
 	}
-	if err := r.matrix.begin(ctx, arm); err != nil {
+	if err := r.matrix.Begin(ctx, arm); err != nil {
 		return nil, err
 	}
 	if err := r.startAgain(ctx, arm); err != nil {
@@ -120,7 +120,7 @@ func (r *run) measure(ctx context.Context, arm scenario.Arm) (t *trial, err erro
 	t.read(s, start.at, length)
 	r.governor.killed = s.Kills()
 	if r.matrix != nil {
-		t.evidence, err = r.matrix.end(ctx, arm.Cell.Page, t.figures)
+		t.evidence, err = r.matrix.End(ctx, arm.Cell.Page, t.figures)
 	}
 	return t, err
 }
@@ -230,13 +230,13 @@ func (r *run) loadAll(ctx context.Context, arm scenario.Arm, length time.Duratio
 	var mu sync.Mutex
 	var errs []error
 	for i, l := range r.scenario.LoadsOf(arm) {
-		d := r.matrix.of(r.driver(l.Name), arm)
+		d := r.matrix.Of(r.driver(l.Name), arm)
 		live := func(float64) {}
 		if i == 0 {
 			live = func(tps float64) {
 				start.second()
 				r.progress.Rate(tps)
-				r.matrix.look()
+				r.matrix.Look()
 			}
 		}
 		wait.Go(func() {

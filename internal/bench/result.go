@@ -32,10 +32,8 @@ func (r *run) result() *proof.Result {
 	}
 	for _, in := range r.databases {
 		result.Versions[in.Name] = in.Version
-		if r.matrix != nil {
-			result.Settings = settingsOf(r.matrix.options)
-		}
 	}
+	result.Settings = r.matrix.Settings()
 	r.rounds.vary()
 	for _, trials := range r.rounds.all {
 		r.rounds.hold(trials)

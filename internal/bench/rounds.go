@@ -90,7 +90,7 @@ func (r *rounds) vary() {
 // armResult puts the rounds of one arm together.
 func (r *rounds) armResult(arm scenario.Arm) proof.Arm {
 	a := proof.Arm{Name: arm.Name, Text: arm.Text, Policy: arm.Policy, Peer: arm.Peer,
-		Figures: map[string]proof.Range{}, Omitted: r.omitted[arm.Name], Cell: r.cell(arm.Cell)}
+		Figures: map[string]proof.Range{}, Omitted: r.omitted[arm.Name], Cell: r.cells().Cell(arm.Cell)}
 	load := ""
 	if loads := r.scenario.LoadsOf(arm); len(loads) > 0 {
 		load = loads[0].Name

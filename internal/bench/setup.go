@@ -12,6 +12,7 @@ import (
 
 	"bulkhead/internal/bench/database"
 	"bulkhead/internal/bench/load"
+	"bulkhead/internal/bench/matrix"
 	"bulkhead/internal/bench/neighbour"
 	"bulkhead/internal/bench/pagesize"
 	"bulkhead/internal/bench/peer"
@@ -171,7 +172,7 @@ func (r *run) startDatabase(ctx context.Context, d scenario.Database) error {
 	r.progress.Phase("starting " + database.KindOf(d).Title + " " + d.Name)
 	paths, err := database.Find(ctx, d)
 	if err == nil {
-		d.Options, err = r.filled(d.Options)
+		d.Options, err = filled(d.Options, r.texts(), r.value)
 	}
 	if err != nil {
 		return err
@@ -198,18 +199,18 @@ func (r *run) makeMatrix(ctx context.Context) (err error) {
 	}
 	guard := process.Spec{Args: []string{r.options.Binary, "bench", "guard", r.dir}, Session: true,
 		DeathSignal: process.Terminate}
-	if r.matrix, err = openMatrix(ctx, &r.fitted, r.supervisor, guard, r.dir); err == nil {
-		r.undo.Add("put page sizes back", r.matrix.settings.Close)
+	if r.matrix, err = matrix.Open(ctx, r.cells(), r.supervisor, guard, r.dir); err == nil {
+		r.undo.Add("put page sizes back", r.matrix.Close)
 	}
 	return err
 }
 
 // filled are options of a server with the quantities that they name.
-func (r *run) filled(options []string) (all []string, err error) {
+func filled(options []string, texts map[string]string, value func(string) float64) (all []string, err error) {
 	for _, o := range options {
 		t, err := scenario.ParseTemplate(o)
 		if err == nil {
-			o, err = t.Fill(r.texts(), r.value)
+			o, err = t.Fill(texts, value)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("option %q: %w", o, err)
@@ -266,7 +267,7 @@ func (r *run) makeLoads(ctx context.Context) error {
 		}
 		if r.matrix != nil {
 			r.drivers = append(r.drivers, d)
-			return r.matrix.fill(ctx, d)
+			return r.matrix.Fill(ctx, d)
 		}
 		if err := d.Prepare(ctx); err != nil {
 			return err

@@ -15,8 +15,8 @@ type Cell struct {
 	Clients int    `json:"clients"`
 }
 
-// cells are the arms that are cells of a matrix and were measured, the second run of the control arm left out.
-func (r *Result) cells() (all []*Arm) {
+// cellsOf are the arms that are cells of a matrix and were measured, the second run of the control arm left out.
+func cellsOf(r *Result) (all []*Arm) {
 	for i := range r.Arms {
 		if a := &r.Arms[i]; a.Cell != nil && len(a.Rounds) > 0 && a.Name != "again" {
 			all = append(all, a)
@@ -37,7 +37,7 @@ func (a *Arm) figureEnding(end string) float64 {
 
 // cellRows is the table of a matrix, its head first; nil without one.
 func (r *Result) cellRows() (rows [][]string) {
-	cells := r.cells()
+	cells := cellsOf(r)
 	if len(cells) == 0 {
 		return nil
 	}
@@ -66,7 +66,7 @@ func (r *Result) writeCells(b *strings.Builder) {
 	}
 	b.WriteString(table(short, 2, 3, 4, 5, 6, 7))
 	b.WriteString("\nThe page size of each cell, by the last round:\n")
-	for i, a := range r.cells() {
+	for i, a := range cellsOf(r) {
 		b.WriteString(wrap(a.Text+": "+rows[i+1][proved], 108, "  "))
 	}
 	if r.Settings != "" {
@@ -93,7 +93,7 @@ func (r *Result) writeMatrix(b *strings.Builder) {
 
 // matrixPlots are the curves of a matrix, by name: throughput over clients for each size of the database, and over
 // sizes for each number of clients. Each page size is a curve.
-func (r *Result) matrixPlots() map[string]string {
+func matrixPlots(r *Result) map[string]string {
 	plots := map[string]plot{}
 	add := func(name, title, xTitle string, a *Arm, x float64) {
 		p := plots[name]
@@ -108,7 +108,7 @@ func (r *Result) matrixPlots() map[string]string {
 		l.low, l.high = append(l.low, float64(tps.Low)), append(l.high, float64(tps.High))
 		plots[name] = p
 	}
-	cells := r.cells()
+	cells := cellsOf(r)
 	// A curve goes from the left to the right.
 	slices.SortStableFunc(cells, func(a, b *Arm) int { return a.Cell.SizeMiB - b.Cell.SizeMiB })
 	for _, a := range cells {
@@ -130,7 +130,7 @@ func (r *Result) matrixPlots() map[string]string {
 
 // documentPictures are the names of the plots that a document shows of the result; the page has them all.
 func (r *Result) documentPictures() []string {
-	if curves := slices.Sorted(maps.Keys(r.matrixPlots())); len(curves) > 0 {
+	if curves := slices.Sorted(maps.Keys(matrixPlots(r))); len(curves) > 0 {
 		return curves
 	}
 	return []string{"arms", "rate"}

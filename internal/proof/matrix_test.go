@@ -42,7 +42,7 @@ func TestMatrix(t *testing.T) {
 	if strings.Join(names, " ") != "clients-2 clients-32 size-fits size-spills" {
 		t.Errorf("pictures %v", names)
 	}
-	plots := r.matrixPlots()
+	plots := matrixPlots(r)
 	if text := plots["size-fits"]; strings.Count(text, "<polygon") != 2 || !strings.Contains(text, "2MiB") {
 		t.Errorf("two curves with bands: %s", text)
 	}

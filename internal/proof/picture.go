@@ -23,7 +23,7 @@ func (r *Result) Pictures() map[string]string {
 			pictures["use-"+f.name] = p.svg()
 		}
 	}
-	maps.Copy(pictures, r.matrixPlots())
+	maps.Copy(pictures, matrixPlots(r))
 	return pictures
 }
 

@@ -239,7 +239,7 @@ func keepFilled(rows [][]string) [][]string {
 
 // writeResponses prints the response-time histograms of the arms.
 func (r *Result) writeResponses(b *strings.Builder) {
-	if r.cells() != nil { // of so many the page has them
+	if cellsOf(r) != nil { // of so many the page has them
 		return
 	}
 	for i := range r.Arms {

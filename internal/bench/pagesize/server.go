@@ -6,6 +6,7 @@ import (
 
 	"bulkhead/internal/engine"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/family"
 	"bulkhead/internal/linux/pagemap"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/memory"
@@ -40,7 +41,7 @@ func Prove(h *host.Host, pid int, size int64) (evidence string, err error) {
 
 // Tables is what the page tables of a server take: of its main process and of the children of that. Bytes.
 func Tables(h *host.Host, pid int) (int64, error) {
-	pids, err := h.Proc.Children(pid)
+	pids, err := family.Children(h.Proc, pid)
 	if err != nil {
 		return 0, err
 	}

@@ -14,12 +14,13 @@ import (
 	"bulkhead/internal/bench/database"
 	children "bulkhead/internal/bench/process"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/family"
 	"bulkhead/internal/testhost/release"
 )
 
 // Page tables of a PostgreSQL with 64 clients that have read all of its shared memory are with pages of 2 MiB at most
-// 1/100 of those with 4 KiB. It takes 16 GiB of memory for a moment: a process needs about 100 KiB for all but the shared
-// memory, so of less shared memory they are more.
+// 1/100 of those with 4 KiB. It takes 16 GiB of memory for a moment: a process needs about 100 KiB for all but the
+// shared memory, so of less shared memory they are more.
 func TestPageTablesRoot(t *testing.T) {
 	if os.Getenv("LONG") == "" {
 		t.Skip("it takes minutes; set LONG=1")
@@ -152,7 +153,7 @@ func readByAll(t *testing.T, h *host.Host, in *database.Instance, clients int) (
 			return most
 		case <-time.After(time.Second):
 		}
-		pids, err := h.Proc.Children(in.PID())
+		pids, err := family.Children(h.Proc, in.PID())
 		if err != nil {
 			t.Skipf("this kernel does not tell children: %v", err)
 		}

@@ -1,7 +1,9 @@
-package bench
+// Package matrix carries out the cells of a scenario's matrix: [Open] makes the page sizes of the host those of a
+// proof, Fill makes a database of each size, and around the load of a cell stand Begin and End. A [Matrix] is for one
+// goroutine, but for Look, which is for the one that follows the load.
+package matrix
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,13 +16,23 @@ import (
 	"bulkhead/internal/bench/load"
 	"bulkhead/internal/bench/pagesize"
 	"bulkhead/internal/bench/process"
+	"bulkhead/internal/host"
+	"bulkhead/internal/linux/family"
 	"bulkhead/internal/proof"
 	"bulkhead/internal/scenario"
 )
 
-// matrix measures the cells of a scenario's matrix. That of a scenario without one is nil, whose methods do nothing.
-type matrix struct {
-	*fitted
+// Fitted is a scenario as it is fitted to the machine.
+type Fitted struct {
+	Scenario *scenario.Scenario
+	Host     *host.Host
+	Number   func(e scenario.Expression, otherwise int) int
+	Omitted  map[string]string // why an arm is left out, by its name
+}
+
+// Matrix measures the cells of a scenario's matrix. That of a scenario without one is nil, whose methods do nothing.
+type Matrix struct {
+	Fitted
 	settings *pagesize.Settings
 	database *database.Instance
 	options  []string                // of the server in every cell
@@ -31,11 +43,11 @@ type matrix struct {
 	evidence string                  // of its page size
 }
 
-// openMatrix records the page sizes of the host in a directory and switches transparent huge pages off, beside a guard
+// Open records the page sizes of the host in a directory and switches transparent huge pages off, beside a guard
 // that takes it back should this process be killed.
-func openMatrix(ctx context.Context, f *fitted, n *process.Supervisor, guard process.Spec, dir string) (*matrix,
+func Open(ctx context.Context, f Fitted, n *process.Supervisor, guard process.Spec, dir string) (*Matrix,
 	error) {
-	for _, d := range f.scenario.Databases {
+	for _, d := range f.Scenario.Databases {
 		if d.DSN != "" {
 			return nil, &process.RequirementError{Reason: "its database starts anew for each page size, and one that " +
 				"exists is never stopped", Hint: "leave --dsn out", Reach: process.ThisScenario}
@@ -55,32 +67,32 @@ func openMatrix(ctx context.Context, f *fitted, n *process.Supervisor, guard pro
 		return nil, fmt.Errorf("start what takes page sizes back: %w", err)
 	}
 	var sizes []int64
-	for _, p := range f.scenario.Matrix.Pages {
+	for _, p := range f.Scenario.Matrix.Pages {
 		if p.Bytes != pagesize.Usual {
 			sizes = append(sizes, p.Bytes)
 		}
 	}
-	s, err := pagesize.Open(ctx, f.host, dir, sizes)
+	s, err := pagesize.Open(ctx, f.Host, dir, sizes)
 	if err != nil {
 		return nil, err
 	}
-	return &matrix{fitted: f, settings: s, pages: map[int64]int64{}, drivers: map[string]*load.Driver{}}, nil
+	return &Matrix{Fitted: f, settings: s, pages: map[int64]int64{}, drivers: map[string]*load.Driver{}}, nil
 }
 
 // databaseOf is where the data of a size is.
 func databaseOf(size scenario.Point) string { return "size_" + size.Name }
 
-// fill makes a database of each size, and leaves out the page sizes that the kernel gives no pages of.
-func (m *matrix) fill(ctx context.Context, d *load.Driver) error {
+// Fill makes a database of each size, and leaves out the page sizes that the kernel gives no pages of.
+func (m *Matrix) Fill(ctx context.Context, d *load.Driver) error {
 	if m == nil {
 		return nil
 	}
 	m.database, m.options = d.Database, d.Database.Options
-	for _, size := range m.scenario.Matrix.Sizes {
+	for _, size := range m.Scenario.Matrix.Sizes {
 		const scale, rows = 16, 100_000 // a unit of pgbench's scale is about 16 MiB, and so many rows
 		of, in := *d, *d.Database
 		in.Account.Database, of.Database = databaseOf(size), &in
-		of.Rows = max(m.number(size.Is, scale)/scale, 1) * rows
+		of.Rows = max(m.Number(size.Is, scale)/scale, 1) * rows
 		if _, err := in.Query(ctx, "postgres", "CREATE DATABASE "+databaseOf(size)); err != nil {
 			return err
 		}
@@ -98,7 +110,7 @@ func (m *matrix) fill(ctx context.Context, d *load.Driver) error {
 	if err := m.database.Stop(); err != nil {
 		return err
 	}
-	for _, p := range m.scenario.Matrix.Pages {
+	for _, p := range m.Scenario.Matrix.Pages {
 		if p.Bytes == pagesize.Usual {
 			continue
 		}
@@ -117,10 +129,10 @@ func (m *matrix) fill(ctx context.Context, d *load.Driver) error {
 }
 
 // leaveOut leaves out the cells of a page size.
-func (m *matrix) leaveOut(p scenario.PageSize, because error) {
-	for _, arm := range m.scenario.Arms {
+func (m *Matrix) leaveOut(p scenario.PageSize, because error) {
+	for _, arm := range m.Scenario.Arms {
 		if arm.Cell.Page == p {
-			m.omitted[arm.Name] = because.Error()
+			m.Omitted[arm.Name] = because.Error()
 		}
 	}
 }
@@ -128,8 +140,8 @@ func (m *matrix) leaveOut(p scenario.PageSize, because error) {
 // reaped is long enough for a server to have waited for backends that ended: their faults count from then on.
 const reaped = time.Second / 5
 
-// begin starts the database for a cell, reads it into memory and proves its page size.
-func (m *matrix) begin(ctx context.Context, arm scenario.Arm) error {
+// Begin starts the database for a cell, reads it into memory and proves its page size.
+func (m *Matrix) Begin(ctx context.Context, arm scenario.Arm) error {
 	if m == nil {
 		return nil
 	}
@@ -154,7 +166,7 @@ func (m *matrix) begin(ctx context.Context, arm scenario.Arm) error {
 	if err != nil {
 		return err
 	}
-	seen, err := pagesize.Prove(m.host, m.database.PID(), page.Bytes)
+	seen, err := pagesize.Prove(m.Host, m.database.PID(), page.Bytes)
 	if err != nil {
 		return err
 	}
@@ -166,35 +178,35 @@ func (m *matrix) begin(ctx context.Context, arm scenario.Arm) error {
 	}
 	m.evidence, m.tables = seen+"; the server says "+said, 0
 	process.Sleep(ctx, reaped)
-	m.faults, _, err = m.host.Proc.Faults(m.database.PID())
+	m.faults, _, err = family.Faults(m.Host.Proc, m.database.PID())
 	return err
 }
 
-// of is what loads the database in an arm.
-func (m *matrix) of(d *load.Driver, arm scenario.Arm) *load.Driver {
+// Of is what loads the database in an arm.
+func (m *Matrix) Of(d *load.Driver, arm scenario.Arm) *load.Driver {
 	if m == nil {
 		return d
 	}
 	of := *m.drivers[arm.Cell.Size.Name]
-	of.Threads = max(m.number(arm.Cell.Clients.Is, 1), 1)
+	of.Threads = max(m.Number(arm.Cell.Clients.Is, 1), 1)
 	return &of
 }
 
-// look notes the page tables while clients are there.
-func (m *matrix) look() {
+// Look notes the page tables while clients are there.
+func (m *Matrix) Look() {
 	if m == nil {
 		return
 	}
-	if tables, err := pagesize.Tables(m.host, m.database.PID()); err == nil { // without, the cell has no such figure
+	if tables, err := pagesize.Tables(m.Host, m.database.PID()); err == nil { // without, the cell has no such figure
 		m.tables = max(m.tables, tables)
 	}
 }
 
-// end gives what was seen of a cell, as figures of its database, and what proved its page size.
-func (m *matrix) end(ctx context.Context, page scenario.PageSize, into map[string]float64) (evidence string,
+// End gives what was seen of a cell, as figures of its database, and what proved its page size.
+func (m *Matrix) End(ctx context.Context, page scenario.PageSize, into map[string]float64) (evidence string,
 	err error) {
 	process.Sleep(ctx, reaped)
-	faults, _, err := m.host.Proc.Faults(m.database.PID())
+	faults, _, err := family.Faults(m.Host.Proc, m.database.PID())
 	if err != nil {
 		return "", err
 	}
@@ -207,22 +219,23 @@ func (m *matrix) end(ctx context.Context, page scenario.PageSize, into map[strin
 	return m.evidence, nil
 }
 
-// cell is an arm's combination with its values.
-func (f *fitted) cell(c *scenario.Cell) *proof.Cell {
+// Cell is an arm's combination with its values; nil where it is of no matrix.
+func (f Fitted) Cell(c *scenario.Cell) *proof.Cell {
 	if c == nil {
 		return nil
 	}
-	return &proof.Cell{Page: c.Page.Name, Size: c.Size.Name, SizeMiB: f.number(c.Size.Is, 0),
-		Clients: f.number(c.Clients.Is, 0)}
+	return &proof.Cell{Page: c.Page.Name, Size: c.Size.Name, SizeMiB: f.Number(c.Size.Is, 0),
+		Clients: f.Number(c.Clients.Is, 0)}
 }
 
-// settingsOf are the options that scenarios give a server, as the report has them.
-func settingsOf(options []string) string {
-	var b bytes.Buffer
-	for _, o := range options {
-		if o != "-c" {
-			fmt.Fprintf(&b, " %s", strings.TrimPrefix(o, "--"))
-		}
+// Settings are those of the server in every cell, as the report has them; "" without a matrix.
+func (m *Matrix) Settings() string {
+	if m == nil {
+		return ""
 	}
-	return strings.TrimSpace(b.String())
+	settings := slices.DeleteFunc(slices.Clone(m.options), func(o string) bool { return o == "-c" })
+	return strings.Join(settings, " ")
 }
+
+// Close puts page sizes back.
+func (m *Matrix) Close(ctx context.Context) error { return m.settings.Close(ctx) }

@@ -1,4 +1,7 @@
-package procfs
+// Package family tells what a process and its children did: which children there are, and their page faults. It reads
+// what costs nothing, keeps nothing, and its functions may be called concurrently. Errors match procfs.ErrExited where
+// the process has ended.
+package family
 
 import (
 	"fmt"
@@ -6,11 +9,12 @@ import (
 	"strconv"
 	"strings"
 
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/linux/sysroot"
 )
 
 // Children are the children of a process that its main thread started. It needs a kernel with CONFIG_PROC_CHILDREN.
-func (h FS) Children(pid int) (pids []int, err error) {
+func Children(h procfs.FS, pid int) (pids []int, err error) {
 	dir, err := h.OpenProc(pid)
 	if err != nil {
 		return nil, err
@@ -32,7 +36,7 @@ func (h FS) Children(pid int) (pids []int, err error) {
 
 // Faults counts page faults of a process and of its children that ended and that it has waited for: minor ones, and
 // major ones, which read from a disk.
-func (h FS) Faults(pid int) (minor, major int64, err error) {
+func Faults(h procfs.FS, pid int) (minor, major int64, err error) {
 	dir, err := h.OpenProc(pid)
 	if err != nil {
 		return 0, 0, err
