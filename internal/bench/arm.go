@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -24,6 +25,7 @@ type trial struct {
 	marks    []proof.Mark
 	groups   map[string][]proof.GroupSecond
 	host     []proof.HostSecond
+	evidence string // of the page size of a cell
 }
 
 // measureAll runs every arm of every round, and the control arm again at the end of each. A round in which the control
@@ -38,6 +40,9 @@ func (r *run) measureAll(ctx context.Context) error {
 	for round := 0; round < r.options.Rounds; round = len(r.rounds.all) {
 		trials := map[string]*trial{}
 		var rates []string
+		if r.matrix != nil {
+			rand.Shuffle(len(arms)-1, func(i, j int) { arms[i], arms[j] = arms[j], arms[i] })
+		}
 		for _, arm := range arms {
 			if r.omitted[arm.Name] != "" {
 				continue
@@ -74,6 +79,9 @@ func (r *run) measure(ctx context.Context, arm scenario.Arm) (t *trial, err erro
 		}
 	}
 	if err := r.governor.govern(ctx, arm); err != nil {
+		return nil, err
+	}
+	if err := r.matrix.Begin(ctx, arm); err != nil {
 		return nil, err
 	}
 	if err := r.startAgain(ctx, arm); err != nil {
@@ -116,7 +124,10 @@ func (r *run) measure(ctx context.Context, arm scenario.Arm) (t *trial, err erro
 	}
 	t.read(s, start.at, length)
 	r.governor.killed = s.Kills()
-	return t, nil
+	if r.matrix != nil {
+		t.evidence, err = r.matrix.End(ctx, arm.Cell.Page, t.figures)
+	}
+	return t, err
 }
 
 // beginning is when the first load of an arm began: starved by neighbours, it takes its time to start and to connect.
@@ -242,12 +253,13 @@ func (r *run) loadAll(ctx context.Context, arm scenario.Arm, length time.Duratio
 	var mu sync.Mutex
 	var errs []error
 	for i, l := range r.scenario.LoadsOf(arm) {
-		d := r.driver(l.Name)
+		d := r.matrix.Of(r.driver(l.Name), arm)
 		live := func(float64) {}
 		if i == 0 {
 			live = func(tps float64) {
 				start.second()
 				r.progress.Rate(tps)
+				r.matrix.Look()
 			}
 		}
 		wait.Go(func() {

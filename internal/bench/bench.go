@@ -18,6 +18,7 @@ import (
 
 	"bulkhead/internal/bench/database"
 	"bulkhead/internal/bench/load"
+	"bulkhead/internal/bench/matrix"
 	"bulkhead/internal/bench/neighbour"
 	"bulkhead/internal/bench/process"
 	"bulkhead/internal/bench/progress"
@@ -94,7 +95,8 @@ type run struct {
 	existing   []*database.Instance // those of the databases that the run did not make, known before it starts
 	drivers    []*load.Driver
 	neighbour  map[string]*neighbour.Neighbour
-	governor   governor // puts policies in force
+	governor   governor       // puts policies in force
+	matrix     *matrix.Matrix // nil without one
 	sampler    func(arm scenario.Arm, governed bool, members func(string) []int) *sampler.Sampler
 	rounds     rounds
 	started    time.Time

@@ -8,6 +8,7 @@ import (
 
 	"bulkhead/internal/bench/database"
 	"bulkhead/internal/bench/load"
+	"bulkhead/internal/bench/matrix"
 	"bulkhead/internal/bench/neighbour"
 	"bulkhead/internal/bench/peer"
 	"bulkhead/internal/bench/process"
@@ -172,6 +173,11 @@ func (f *fitted) large() error {
 			Hint: "run it in the lab, or make a swap file with mkswap(8) and swapon(8)", Reach: process.ThisScenario}
 	}
 	return nil
+}
+
+// cells is what a matrix needs.
+func (f *fitted) cells() matrix.Fitted {
+	return matrix.Fitted{Scenario: f.scenario, Host: f.host, Number: f.number, Omitted: f.omitted}
 }
 
 // nodes are the NUMA nodes of the machine, where the scenario is about them.

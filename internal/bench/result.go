@@ -33,6 +33,7 @@ func (r *run) result() *proof.Result {
 	for _, in := range r.databases {
 		result.Versions[in.Name] = in.Version
 	}
+	result.Settings = r.matrix.Settings()
 	r.rounds.vary()
 	for _, trials := range r.rounds.all {
 		r.rounds.hold(trials)

@@ -22,7 +22,8 @@ type rounds struct {
 // keep keeps a round, or says why it is to be measured again.
 func (r *rounds) keep(trials map[string]*trial, wanted int) (again string) {
 	alone, is := r.alone(trials)
-	if !r.smoke && is && r.again < wanted && !proof.Quiet(proof.Over([]float64{alone})) {
+	// A matrix has so many cells that a round takes minutes: its noise is told, and nothing is measured again.
+	if !r.smoke && r.scenario.Matrix == nil && is && r.again < wanted && !proof.Quiet(proof.Over([]float64{alone})) {
 		r.again++
 		return fmt.Sprintf("the machine was busy: the control arm did %.1f %% of itself; this round is measured again",
 			alone)
@@ -89,7 +90,7 @@ func (r *rounds) vary() {
 // armResult puts the rounds of one arm together.
 func (r *rounds) armResult(arm scenario.Arm) proof.Arm {
 	a := proof.Arm{Name: arm.Name, Text: arm.Text, Policy: arm.Policy, Peer: arm.Peer,
-		Figures: map[string]proof.Range{}, Omitted: r.omitted[arm.Name]}
+		Figures: map[string]proof.Range{}, Omitted: r.omitted[arm.Name], Cell: r.cells().Cell(arm.Cell)}
 	load := ""
 	if loads := r.scenario.LoadsOf(arm); len(loads) > 0 {
 		load = loads[0].Name
@@ -108,7 +109,7 @@ func (r *rounds) armResult(arm scenario.Arm) proof.Arm {
 			all[name] = append(all[name], x)
 			round.Figures[name] = proof.Figure(x)
 		}
-		a.Rounds = append(a.Rounds, round)
+		a.Rounds, a.Evidence = append(a.Rounds, round), t.evidence
 		histograms = append(histograms, t.outcomes[load].Histogram)
 		one, two := trials[r.scenario.Control], trials[scenario.Again]
 		if one != nil && two != nil {
@@ -171,6 +172,10 @@ func (r *rounds) find(s scenario.Shape) proof.Finding {
 	}
 	if least.Empty() && most.Empty() && f.Document == nil || r.leftOut(s) {
 		f.Verdict = proof.NotJudged
+		return f
+	}
+	if s.Beyond.Eval(r.value) > 1 {
+		f.Verdict = proof.Beyond
 		return f
 	}
 	if s.Noise {

@@ -12,7 +12,9 @@ import (
 
 	"bulkhead/internal/bench/database"
 	"bulkhead/internal/bench/load"
+	"bulkhead/internal/bench/matrix"
 	"bulkhead/internal/bench/neighbour"
+	"bulkhead/internal/bench/pagesize"
 	"bulkhead/internal/bench/peer"
 	"bulkhead/internal/bench/process"
 	"bulkhead/internal/bench/rootfs"
@@ -45,6 +47,9 @@ func (r *run) setUp(ctx context.Context) error {
 		}
 	}
 	if err := r.makeSwap(ctx); err != nil {
+		return err
+	}
+	if err := r.makeMatrix(ctx); err != nil {
 		return err
 	}
 	r.governor.system = newSystemUnderTest(r.options.Binary, r.dir, r.supervisor)
@@ -140,11 +145,15 @@ func (r *run) makeDir(ctx context.Context) error {
 			return errors.Join(err, lock.Close(), os.RemoveAll(dir))
 		}
 	}
-	r.undo.Add("remove the work directory", func(context.Context) error {
+	r.undo.Add("remove the work directory", func(ctx context.Context) error {
 		defer lock.Close()
 		if r.governor.system != nil && r.governor.system.unreleased {
 			return fmt.Errorf("kept %q: it holds the original settings; `%s --state %q release --all` gives them back",
 				dir, r.options.Binary, r.governor.system.state)
+		}
+		if err := pagesize.Recover(ctx, r.host, dir); err != nil {
+			return fmt.Errorf("kept %q: it holds the page sizes as they were, and the next proof tries again: %w", dir,
+				err)
 		}
 		return errors.Join(os.RemoveAll(dir), unpoint())
 	})
@@ -162,6 +171,9 @@ func (r *run) startDatabase(ctx context.Context, d scenario.Database) error {
 	}
 	r.progress.Phase("starting " + database.KindOf(d).Title + " " + d.Name)
 	paths, err := database.Find(ctx, d)
+	if err == nil {
+		d.Options, err = filled(d.Options, r.texts(), r.value)
+	}
 	if err != nil {
 		return err
 	}
@@ -178,6 +190,34 @@ func (r *run) startDatabase(ctx context.Context, d scenario.Database) error {
 	r.undo.Add("stop "+in.Kind.Title, func(context.Context) error { return in.Stop() })
 	r.databases = append(r.databases, in)
 	return in.Start(ctx, nil)
+}
+
+// makeMatrix makes the page sizes of the host those of a matrix.
+func (r *run) makeMatrix(ctx context.Context) (err error) {
+	if r.scenario.Matrix == nil {
+		return nil
+	}
+	guard := process.Spec{Args: []string{r.options.Binary, "bench", "guard", r.dir}, Session: true,
+		DeathSignal: process.Terminate}
+	if r.matrix, err = matrix.Open(ctx, r.cells(), r.supervisor, guard, r.dir); err == nil {
+		r.undo.Add("put page sizes back", r.matrix.Close)
+	}
+	return err
+}
+
+// filled are options of a server with the quantities that they name.
+func filled(options []string, texts map[string]string, value func(string) float64) (all []string, err error) {
+	for _, o := range options {
+		t, err := scenario.ParseTemplate(o)
+		if err == nil {
+			o, err = t.Fill(texts, value)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("option %q: %w", o, err)
+		}
+		all = append(all, o)
+	}
+	return all, nil
 }
 
 func (r *run) database(name string) *database.Instance {
@@ -232,6 +272,10 @@ func (r *run) makeLoads(ctx context.Context) error {
 		r.progress.Phase("filling for " + l.Name)
 		if err := d.Accounts(); err != nil {
 			return err
+		}
+		if r.matrix != nil {
+			r.drivers = append(r.drivers, d)
+			return r.matrix.Fill(ctx, d)
 		}
 		if err := d.Prepare(ctx); err != nil {
 			return err

@@ -13,7 +13,9 @@ import (
 	"strings"
 	"syscall"
 
+	"bulkhead/internal/bench/pagesize"
 	"bulkhead/internal/bench/process"
+	"bulkhead/internal/host"
 )
 
 // benchName names the lock of a run, the link to what it left, and what it makes beside groups.
@@ -150,6 +152,9 @@ func sweepOne(ctx context.Context, dir, binary string, n *process.Supervisor) (e
 	_, err = os.Stat(p.state)
 	p.unreleased = err == nil
 	if err := p.releaseAll(ctx); err != nil {
+		return err
+	}
+	if err := pagesize.Recover(ctx, host.New("/"), dir); err != nil {
 		return err
 	}
 	swap := process.Programs{}

@@ -13,9 +13,6 @@ import (
 	"strings"
 )
 
-// documentPictures are the plots that a document shows of each scenario; the page has them all.
-var documentPictures = []string{"arms", "rate"}
-
 // WriteDocument writes the results that are kept beside a document as one Markdown file, and their pictures beside it.
 // texts are what the scenarios are now, in the document's order.
 func WriteDocument(path string, texts []Text) error {
@@ -39,7 +36,7 @@ func WriteDocument(path string, texts []Text) error {
 		}
 		e.writeSection(&b, filepath.Base(dir))
 		pictures := e.Result.Pictures()
-		for _, name := range documentPictures {
+		for _, name := range e.Result.documentPictures() {
 			picture := filepath.Join(dir, e.Result.Scenario+"-"+name+".svg")
 			if err := replace(picture, []byte(pictures[name]+"\n")); err != nil {
 				return fmt.Errorf("write the document: %w", err)
@@ -222,9 +219,10 @@ func (e entry) writeSection(b *strings.Builder, pictures string) {
 				milliseconds(l.of("p999")), percent(l.of("isolation")), percent(l.of("isol01")))
 		}
 	}
+	r.writeMatrix(b)
 	r.writeCalls(b)
 	r.writeRemarks(b)
-	for _, name := range documentPictures {
+	for _, name := range r.documentPictures() {
 		fmt.Fprintf(b, "\n![%s: %s](%s/%s-%s.svg)\n", r.Scenario, name, pictures, r.Scenario, name)
 	}
 	b.WriteString("\n")

@@ -79,12 +79,14 @@ func (r *Result) Decide() {
 	r.Held = true
 	for i := range r.Shape {
 		f := &r.Shape[i]
-		if !r.Decided() && f.Verdict != NotJudged && f.Verdict != NotMeasured {
+		if !r.Decided() && f.judged() && f.Verdict != NotMeasured {
 			f.Verdict, f.Held = NotDecided, false
 		}
-		r.Held = r.Held && (f.Held || f.Verdict == NotJudged)
+		r.Held = r.Held && (f.Held || !f.judged())
 	}
 }
+
+func (f *Finding) judged() bool { return f.Verdict != NotJudged && f.Verdict != Beyond }
 
 // tally counts the shapes: "3 of 5 hold, 1 contradicted, 1 not decided".
 func (r *Result) tally() string {
@@ -93,13 +95,13 @@ func (r *Result) tally() string {
 		if f.Held {
 			held++
 		}
-		if f.Verdict != NotJudged {
+		if f.judged() {
 			judged++
 		}
 		others[f.Verdict]++
 	}
 	text := fmt.Sprintf("%d of %d shapes hold", held, judged)
-	for _, word := range []string{Contradicted, NotDecided} {
+	for _, word := range []string{Contradicted, NotDecided, Beyond} {
 		if n := others[word]; n > 0 {
 			text += fmt.Sprintf(", %d %s", n, word)
 		}

@@ -93,6 +93,9 @@ func (r *Result) view() view {
 // Contradictions says why findings are the opposite of what the document says.
 func (v view) Contradictions() []string { return v.contradictions() }
 
+// Cells gives the table of a matrix.
+func (v view) Cells() [][]string { return v.cellRows() }
+
 // Texts gives the quantities of the scale as text.
 func (v view) Texts() []string {
 	var all []string
@@ -134,7 +137,10 @@ alone, the database differs from itself by more than a tenth.{{end}}</p>{{range 
 {{range .Rows}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>
 {{end}}</table>
 <p>Alone against alone, which is the noise: {{.Noise}}.</p>
-{{range .Plots}}{{.}}
+{{with .Cells}}<table>{{range .}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>
+{{end}}</table>
+{{end}}{{with .Settings}}<p>Settings of the server: {{.}}.</p>
+{{end}}{{range .Plots}}{{.}}
 {{end}}
 {{if .Use}}<h2>What was used</h2><table>{{range .Use}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>
 {{end}}</table>{{end}}

@@ -2,6 +2,7 @@ package proof
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 )
@@ -22,6 +23,7 @@ func (r *Result) Pictures() map[string]string {
 			pictures["use-"+f.name] = p.svg()
 		}
 	}
+	maps.Copy(pictures, matrixPlots(r))
 	return pictures
 }
 

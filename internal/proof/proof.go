@@ -47,6 +47,7 @@ type Result struct {
 	Machine  string            `json:"machine"`
 	Load     string            `json:"load_average_before"` // what else ran
 	Versions map[string]string `json:"versions"`
+	Settings string            `json:"server_settings,omitempty"` // of the server of a matrix
 	Scale    []Scale           `json:"scale"`
 	Loads    []string          `json:"loads,omitempty"` // figures of an arm without a load's name are of the first
 	Rounds   int               `json:"rounds"`
@@ -89,6 +90,9 @@ type Arm struct {
 	Histogram []Bucket     `json:"histogram"`
 	Responses []Response   `json:"responses"`
 	Omitted   string       `json:"omitted,omitempty"` // why the arm could not run here
+	// Cell is the combination of a matrix that the arm is of, and Evidence what showed its page size in the last round.
+	Cell     *Cell  `json:"cell,omitempty"`
+	Evidence string `json:"evidence,omitempty"`
 }
 
 // Round is one run of an arm.
@@ -189,6 +193,7 @@ const (
 	DoesNotHold = "does not hold"
 	NotMeasured = "not measured"
 	NotJudged   = "not judged"
+	Beyond      = "beyond this machine" // which is too small to judge it
 
 	// Of what a document measured, where the bound, if there is one, holds.
 	Reproduced    = "reproduced"     // the same direction, within the factor

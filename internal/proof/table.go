@@ -15,6 +15,7 @@ func (r *Result) WriteText(w io.Writer) error {
 	var b strings.Builder
 	r.writeHead(&b)
 	r.writeArms(&b)
+	r.writeCells(&b)
 	r.writeUse(&b)
 	r.writeResponses(&b)
 	r.writeShape(&b)
@@ -238,6 +239,9 @@ func keepFilled(rows [][]string) [][]string {
 
 // writeResponses prints the response-time histograms of the arms.
 func (r *Result) writeResponses(b *strings.Builder) {
+	if cellsOf(r) != nil { // of so many the page has them
+		return
+	}
 	for i := range r.Arms {
 		a := &r.Arms[i]
 		if a.Name == "again" || len(a.Histogram) == 0 {

@@ -29,6 +29,7 @@ var (
 		"cpu", "memory", "memory_peak", "swap", "oom_kills", "throttled", "read", "written", "read_ops", "write_ops",
 		"cpu_pressure", "memory_pressure", "io_pressure", "conservation",
 		"sent", "received", "packets_sent", "packets_received", "wire_out", "wire_in", "drops",
+		"page_tables", "page_faults", "page_size",
 	}
 	hostFigures = []string{"load", "blocked", "idle", "busy", "memory_free"}
 )
@@ -47,8 +48,9 @@ const Again = "again"
 // check looks at the file as a whole.
 func (r *reader) check(i yamlform.Item) {
 	s := r.s
+	r.cells(i)
 	for _, key := range []string{"version", "name", "arms"} {
-		if !i.Has(key) {
+		if !i.Has(key) && (key != "arms" || s.Matrix == nil) {
 			i.Fail("a scenario has version, name, databases, loads and arms; `bulkhead bench list` names those that "+
 				"come with it", "%s is missing", key)
 		}

@@ -208,6 +208,11 @@ func (r *reader) whole() yamlform.Form[Scenario] {
 		{Name: "needs", Read: func(i yamlform.Item, s *Scenario) { r.needs().Read(i, "", &s.Needs) }},
 		flag("wire", func(s *Scenario) *bool { return &s.Wire }),
 		expression(r, "swap", func(s *Scenario) *Expression { return &s.Swap }),
+		flag("long", func(s *Scenario) *bool { return &s.Long }),
+		{Name: "matrix", Read: func(i yamlform.Item, s *Scenario) {
+			s.Matrix = new(Matrix)
+			r.matrix().Read(i, "", s.Matrix)
+		}},
 		named("databases", r.database(),
 			func(s *Scenario, name string, d Database) { d.Name = name; s.Databases = append(s.Databases, d) }),
 		named("loads", r.load(), func(s *Scenario, name string,
@@ -229,7 +234,7 @@ func (r *reader) whole() yamlform.Form[Scenario] {
 var scenarioName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,40}$`)
 
 // verbs are words that bulkhead bench itself knows.
-var verbs = []string{"all", "list", "compare", "document", "hog", "forward", "exporter"}
+var verbs = []string{"all", "list", "compare", "document", "hog", "forward", "exporter", "guard"}
 
 // Name says whether a word can be the name of a scenario.
 func Name(s string) bool {
@@ -300,7 +305,13 @@ func (r *reader) database() yamlform.Form[Database] {
 		text("dsn", func(d *Database) *string { return &d.DSN }),
 		expression(r, "buffer", func(d *Database) *Expression { return &d.Buffer }),
 		text("group", func(d *Database) *string { return &d.Group }),
-		texts(r, "options", "", func(d *Database) *[]string { return &d.Options }),
+		{Name: "options", Read: func(i yamlform.Item, d *Database) {
+			for _, item := range i.Items("write a list: [a, b]") {
+				if t, ok := r.template(item); ok {
+					d.Options = append(d.Options, t.Text)
+				}
+			}
+		}},
 	}}
 }
 
@@ -466,6 +477,7 @@ func (r *reader) shape() yamlform.Form[Shape] {
 				i.Fail("write more, or less", "%q is no direction", t)
 			}
 		}},
+		expression(r, "beyond", func(s *Shape) *Expression { return &s.Beyond }),
 		bound("none", func(s *Shape) *Expression { return &s.Claim.None }),
 		text("because", func(s *Shape) *string { return &s.Claim.Because }),
 	}}

@@ -30,6 +30,10 @@ type Scenario struct {
 	Wire bool
 	// Swap is the size of the swap file that the run makes, MiB.
 	Swap Expression
+	// Long: it takes so long that it runs only where it is named.
+	Long bool
+	// Matrix has the arms, where there is one.
+	Matrix *Matrix
 
 	Databases  []Database
 	Loads      []Load
@@ -88,8 +92,8 @@ type Database struct {
 	Release string // "mysql@9.7": made when it is first asked for; "" is the host's own
 	DSN     string // of one that exists; nothing is started then
 	Buffer  Expression
-	Group   string // the group that holds it in a peer's arm
-	Options []string
+	Group   string   // the group that holds it in a peer's arm
+	Options []string // templates, as the values of a policy are
 }
 
 // Load is a program that asks something of a database or of a disk, and tells how fast it was answered.
@@ -157,6 +161,8 @@ type Arm struct {
 	Dies string
 	// Settings are made in servers before the arm, and taken back behind it.
 	Settings []Setting
+	// Cell is the combination of a matrix that the arm is of; nil without one.
+	Cell *Cell
 }
 
 // Setting is a statement that sets something in a server, and the one that takes it back. The server is one that the
@@ -207,7 +213,9 @@ type Shape struct {
 	Smoke    Expression // the least in a smoke run, where the bound says little; without one it is not judged then
 	SmokeMax Expression
 	Claim    Claim
-	At       policy.Pos
+	// Beyond: where it is more than 1, this machine is too small to judge the shape. It is measured and shown.
+	Beyond Expression
+	At     policy.Pos
 }
 
 // Claim is what the document measured, in the terms of a shape's Measure. It is empty where the document has neither a
@@ -251,6 +259,7 @@ func (s *Scenario) ArmNamed(name string) (Arm, bool) {
 func (s *Scenario) Alone() *Scenario {
 	alone := *s
 	control, _ := s.ArmNamed(s.Control)
+	alone.Matrix, control.Cell = nil, nil
 	alone.Arms, alone.Shape, alone.Loads, alone.Peers = []Arm{control}, nil, s.LoadsOf(control), nil
 	alone.Neighbours = slices.DeleteFunc(slices.Clone(s.Neighbours), func(n Neighbour) bool {
 		return !slices.Contains(control.With, n.Name)

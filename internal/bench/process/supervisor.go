@@ -57,6 +57,9 @@ type Spec struct {
 	Stderr      io.Writer // nil drops it
 }
 
+// Terminate is the DeathSignal of a program that ends by itself when it gets it.
+const Terminate = syscall.SIGTERM
+
 // Child is one program that was started.
 type Child struct {
 	Cmd  *exec.Cmd

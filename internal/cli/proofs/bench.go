@@ -11,8 +11,10 @@ import (
 	"bulkhead/internal/bench"
 	"bulkhead/internal/bench/load"
 	"bulkhead/internal/bench/neighbour"
+	"bulkhead/internal/bench/pagesize"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
+	"bulkhead/internal/host"
 	"bulkhead/internal/scenario"
 )
 
@@ -53,7 +55,7 @@ nothing behind. It ends with exit code 1 if the figures do not have the shape th
 	c.Flags().StringToStringVar(&o.DSN, "dsn", nil,
 		"load this existing database in place of one of the scenario's, as `NAME=URL`; @FILE in place of the URL "+
 			"reads it from a file of mode 0600, so that ps does not show the password")
-	c.AddCommand(s.list(), s.all(), s.document(), s.compare(), hog(), forward(), exporter())
+	c.AddCommand(s.list(), s.all(), s.document(), s.compare(), hog(), forward(), exporter(), guard())
 	for _, sub := range c.Commands() {
 		usage.Wrap(sub)
 	}
@@ -116,6 +118,19 @@ func exporter() *cobra.Command {
 	flags.StringVar(&o.URL, "url", "", "where it answers")
 	flags.StringVar(&o.DSN, "dsn", "", "how it logs in to its database")
 	return c
+}
+
+// guard makes page sizes as they were when a proof is killed.
+func guard() *cobra.Command {
+	return &cobra.Command{
+		Use:    "guard DIR",
+		Short:  "make page sizes as they were when a proof is killed",
+		Hidden: true,
+		Args:   cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return pagesize.Guard(cmd.Context(), host.New("/"), args[0], cmd.OutOrStdout())
+		},
+	}
 }
 
 // hog is a neighbour that the scenarios start.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -85,7 +86,8 @@ func (s Session) run(ctx context.Context, sc *scenario.Scenario, o bench.Options
 // chosen are the scenarios of these names, or all.
 func chosen(only []string) ([]*scenario.Scenario, error) {
 	if len(only) == 0 {
-		return scenario.Library()
+		all, err := scenario.Library()
+		return slices.DeleteFunc(all, func(s *scenario.Scenario) bool { return s.Long }), err
 	}
 	all := make([]*scenario.Scenario, len(only))
 	for i, name := range only {

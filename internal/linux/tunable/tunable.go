@@ -240,6 +240,10 @@ var ShortNames = map[string]string{
 	"thp_defrag": "/sys/kernel/mm/transparent_hugepage/defrag",
 }
 
+// Transparent are the files that switch transparent huge pages on and off: those of memory of a process, and of shared
+// memory.
+var Transparent = []string{ShortNames["thp"], "/sys/kernel/mm/transparent_hugepage/shmem_enabled"}
+
 // Canonical is the one name of a setting that has several: of short names the path, and dots in a sysctl's name where
 // it can have them. What is no name stays as it is.
 func Canonical(name string) string {

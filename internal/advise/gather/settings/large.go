@@ -82,18 +82,23 @@ func (s Settings) Large(inst engine.Instance, page int64) (all []Large, err erro
 		return all, read.err
 	}
 	most, _ := read.number("input.most")
-	for _, l := range mariaPool(pool, chunk, most, page, version, poolFrom) {
-		add(l)
-	}
 	aria, ariaFrom := read.number("input.aria")
 	log, logFrom := read.number("input.log")
 	block, _ := read.number("input.keyblock")
 	if read.err != nil {
 		return nil, read.err
 	}
+	logs := Large{"innodb_log_buffer_size", log, 2, logFrom} // one is filled while the other is written
+	later := int64(0)
+	if log >= page {
+		later = up(log, page) / page * logs.Times
+	}
+	for _, l := range mariaPool(pool, chunk, most, page, later, version, poolFrom) {
+		add(l)
+	}
 	add(Large{"blocks of key_buffer_size", cacheBlocks(key, block, keyDescribed), 1, keyFrom})
 	add(Large{"pages of aria_pagecache_buffer_size", cacheBlocks(aria, 8<<10, ariaDescribed), 1, ariaFrom})
-	add(Large{"innodb_log_buffer_size", log, 2, logFrom}) // one is filled while the other is written
+	add(logs)
 	return all, read.err
 }
 
@@ -121,26 +126,29 @@ func (i *inputs) number(name string) (n int64, from string) {
 // up is n rounded up to a multiple of step.
 func up(n, step int64) int64 { return (n + step - 1) / step * step }
 
-// What the description of a block of the key cache, and of a page of Aria's, takes of the memory of the cache,
-// which is in usual pages: measured with MariaDB 10.11.
-const (
-	keyDescribed  = 216
-	ariaDescribed = 360
+// described is what the caches of MariaDB take beside their blocks, in usual pages: for each block, and at all.
+type described struct{ block, all int64 }
+
+// A block of the key cache has a BLOCK_LINK of 112 bytes and two HASH_LINKs of 48, and there are two lists of changed
+// blocks with 512 places each (init_simple_key_cache in mf_keycache.c). What a page of Aria's has is measured: with
+// MariaDB 10.11 on x86-64, of 48 random sizes.
+var (
+	keyDescribed  = described{208, 8 << 10}
+	ariaDescribed = described{368, 16 << 10}
 )
 
-// cacheBlocks is what of a cache are its blocks, after init_key_cache and init_pagecache of MariaDB: beside each lies
-// its description, and a table of at least 5/4 as many places of 8 bytes, a power of two.
-func cacheBlocks(cache, block, described int64) int64 {
+// cacheBlocks is what of a cache are its blocks, after init_simple_key_cache and init_pagecache of MariaDB: beside them
+// are their descriptions, and a table of places of 8 bytes, the power of two that is not below the number of blocks
+// (next_power doubles it).
+func cacheBlocks(cache, block int64, d described) int64 {
 	const place = 8
-	n := cache / max(block+described+place*5/4, 1)
+	n := cache / max(block+d.block+place*5/4, 1)
 	table := int64(1)
 	for table < n {
 		table *= 2
 	}
-	if table < n*5/4 {
-		table *= 2
-	}
-	return min(n, max(cache-place*table, 0)/max(block+described, 1)) * block
+	table *= 2
+	return min(n, max(cache-place*table-d.all, 0)/max(block+d.block, 1)) * block
 }
 
 // mysqlPool is the buffer pool of MySQL and Percona Server: chunks of each of its instances, and in each the
@@ -168,16 +176,16 @@ func mysqlPool(pool, chunk, pools, size int64, version, from string) Large {
 }
 
 // mariaPool is the buffer pool of MariaDB: chunks, and one piece since 10.11.12 and 11.4.6, which is to begin at a
-// multiple of 8 MiB. To find such a place the server asks for up to 6 MiB more and keeps them.
-func mariaPool(pool, chunk, most, page int64, version, from string) []Large {
+// multiple of 8 MiB. To find such a place the server asks for up to 6 MiB more at its start, and gives them back before
+// it takes its log buffers: those pages that it takes later are enough for that.
+func mariaPool(pool, chunk, most, page, later int64, version, from string) []Large {
 	const extent = 8 * mib
 	whole := version == "" || fact.Since(version, "11.4.6") ||
 		fact.Since(version, "10.11.12") && !fact.Since(version, "11")
 	if whole {
 		list := []Large{{"innodb_buffer_pool_size", up(max(pool, most), extent), 1, from}}
-		if page < extent {
-			list = append(list, Large{"so that the buffer pool begins at a multiple of 8 MiB", page, extent/page - 1,
-				"MariaDB since 10.11.12"})
+		if more := extent/page - 1 - later; more > 0 {
+			list = append(list, Large{"to find a place for the buffer pool", page, more, "MariaDB since 10.11.12"})
 		}
 		return list
 	}

@@ -37,6 +37,11 @@ func OnNode(node int, size int64) string {
 	return fmt.Sprintf("/sys/devices/system/node/node%d/hugepages/hugepages-%dkB/nr_hugepages", node, size>>10)
 }
 
+// OfSize is the file of the pool of pages of a size, in bytes, on all nodes.
+func OfSize(size int64) string {
+	return fmt.Sprintf("/sys/kernel/mm/hugepages/hugepages-%dkB/nr_hugepages", size>>10)
+}
+
 // Overlap says whether two files are pools that have pages in common: that of all nodes and that of one. Page is the
 // default size of huge pages, in bytes.
 func Overlap(a, b string, page int64) bool {

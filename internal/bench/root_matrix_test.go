@@ -1,0 +1,66 @@
+//go:build root
+
+package bench
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"bulkhead/internal/host"
+	"bulkhead/internal/linux/tunable"
+	"bulkhead/internal/linux/tunable/hugepool"
+)
+
+// pageSizesOf are the settings of the host that a matrix changes.
+func pageSizesOf(t *testing.T) (all [3]string) {
+	t.Helper()
+	actuators := tunable.Host{Root: host.New("/").Root, Dir: "/"}.Actuators()
+	for i, file := range append(tunable.Transparent, hugepool.OfSize(2<<20)) {
+		got, err := actuators[tunable.KindAttribute].Read(t.Context(), file)
+		if err != nil {
+			t.Skipf("this kernel has not what a matrix changes: %v", err)
+		}
+		all[i] = got
+	}
+	return all
+}
+
+// A matrix that is killed while its server is in huge pages leaves the host as it was, without another run.
+func TestKilledMatrixRoot(t *testing.T) {
+	needRoot(t)
+	before := pageSizesOf(t)
+	dir := workArea(t)
+	file := filepath.Join(t.TempDir(), "tiny.yaml")
+	if err := os.WriteFile(file, []byte(`version: 1
+name: tiny
+title: a tiny matrix
+databases: {db: {engine: postgresql, buffer: "32"}}
+loads: {client: {program: pgbench, on: db, script: select-only}}
+matrix: {load: client, pages: [2MiB], sizes: {one: "16"}, clients: {two: "2"}}
+shape: [{what: it works, measure: p2m_one_two.tps, least: "1"}]
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := startProgram(t, dir, exec.Command(buildProgram(t), "bench", file, "--seconds", "30", "--rounds", "1", "--dir",
+		dir))
+	r.await(t, "transactions/s")
+	if during := pageSizesOf(t); during[0] != "never" || during[2] == before[2] {
+		t.Errorf("while it runs: %v, before: %v", during, before)
+	}
+	if err := r.cmd.Process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_ = r.end(t) // it was killed
+	began := time.Now()
+	for pageSizesOf(t) != before {
+		if time.Since(began) > 10*time.Second {
+			t.Fatalf("10 s after it was killed: %v, before: %v", pageSizesOf(t), before)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Logf("as it was %v after the kill", time.Since(began).Round(time.Millisecond))
+}
