@@ -449,8 +449,8 @@ func TestSLOKeepsAMariaDB(t *testing.T) {
 	if told.Value == nil || told.Windows == 0 {
 		t.Errorf("the target is not watched: %s", told.Text())
 	}
-	if len(told.Held) == 0 && !strings.Contains(told.Did, "gave") && told.Missed > 3 {
-		t.Errorf("nothing was done: %s", told.Text())
+	if told.Did == "" && told.Missed > 3 { // where other work has the CPUs it says that nobody is to blame
+		t.Errorf("nothing was done, and nothing said: %s", told.Text())
 	}
 	for _, h := range hogs {
 		h.signal(syscall.SIGKILL)
