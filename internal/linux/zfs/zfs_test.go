@@ -32,7 +32,9 @@ func TestHungProgram(t *testing.T) {
 
 // What a program says goes into the error, and arguments reach it as they are.
 func TestRun(t *testing.T) {
-	tools := Tools{ZFS: program(t, `[ "$1" = ok ] && { printf '%s|' "$@"; exit; }`+"\necho no such dataset >&2; exit 1\n")}
+	tools := Tools{ZFS: program(t, `[ "$1" = ok ] && { printf '%s|' "$@"; exit; }
+echo no such dataset >&2; exit 1
+`)}
 	out, err := tools.Run(t.Context(), tools.ZFS, "ok", "a b", "$(id)", "'")
 	if out != "ok|a b|$(id)|'|" || err != nil {
 		t.Errorf("%q, %v", out, err)
@@ -95,7 +97,8 @@ spares /dev/vde1 AVAIL [] false []
 // Properties keep their source, snapshots what they hold, and a newline in a property of a user forges none.
 func TestDatasets(t *testing.T) {
 	tools := Tools{ZFS: program(t, `printf 'tank/a@s\tused\t5\t-\ntank/a@s\tclones\ttank/x,tank/y\t-\n'
-printf 'tank/a@s\tbulkhead:binlog\tb.000002:110\tlocal\ntank/a@s\tnote:x\tone\ntwo\tlocal\ntank/a@s\tused\t9\tlocal\n'`)}
+printf 'tank/a@s\tbulkhead:binlog\tb.000002:110\tlocal\n'
+printf 'tank/a@s\tnote:x\tone\ntwo\tlocal\ntank/a@s\tused\t9\tlocal\n'`)}
 	list, err := tools.Snapshots(t.Context(), "tank/a")
 	if err != nil || len(list) != 1 {
 		t.Fatalf("%v, %v", list, err)
