@@ -193,8 +193,8 @@ Start here:
 	addGroup(root, groupLook, "Look:", append(s.observing().Look(), discoverCmd(s), checkCmd(s), planCmd(s),
 		advice.Command(s.out, s.look, s.print), statusCmd(s), memory.Command(s.out, s.look, s.print), explainCmd(s),
 		switches.Command(s.out, s.look, s.print), selinux.Command(s.out, s.look, s.print), verifyCmd(s), notesCmd(s),
-		historyCmd(s), schedule.Command(schedule.Session{Out: s.out, Policy: &s.policy, Parsed: s.parsed,
-			Print: s.print}))...)
+		advice.ZFS(s.out, s.look, s.print), historyCmd(s), schedule.Command(schedule.Session{Out: s.out,
+			Policy: &s.policy, Parsed: s.parsed, Print: s.print}))...)
 	addGroup(root, groupChange, "Change:", applyCmd(s), setCmd(s), unsetCmd(s), tuneCmd(s), runCmd(s), moveCmd(s),
 		freezeCmd(s), thawCmd(s), confirmCmd(s))
 	addGroup(root, groupBack, "Back:", rollbackCmd(s), releaseCmd(s))

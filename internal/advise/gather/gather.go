@@ -13,9 +13,11 @@ import (
 	"bulkhead/internal/advise/fact"
 	"bulkhead/internal/advise/gather/files"
 	"bulkhead/internal/advise/gather/settings"
+	"bulkhead/internal/advise/gather/zfsdata"
 	"bulkhead/internal/dblogin"
 	"bulkhead/internal/engine"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/zfs"
 )
 
 // areaTime is how long one area may take. Places waits for each file system that holds files of databases.
@@ -26,6 +28,7 @@ type Options struct {
 	Logins map[string]*dblogin.Login // by the name of the instance
 	Known  []*dblogin.Login          // for instances of this host that listen where these lead
 	Units  Units                     // nil: systemd is not asked
+	ZFS    zfs.Tools                 // without paths: those of the host
 }
 
 // Units reads properties of a unit of systemd, with the types that D-Bus has for them.
@@ -67,6 +70,10 @@ func Facts(ctx context.Context, h *host.Host, o Options) *fact.Set {
 		return result[*fact.Set]{is: &fact.Set{Mounts: mountFacts(h, storage)}}
 	})
 	placing := start(areaTime, func() result[*placed] { p, err := places(h); return result[*placed]{p, err} })
+	zfsing := start(areaTime, func() result[*zfsdata.Layout] {
+		l, err := zfsdata.Read(ctx, h, o.ZFS, areaTime-time.Second)
+		return result[*zfsdata.Layout]{l, err}
+	})
 	serving := start(areaTime+serverTime+settings.AskTime, func() result[[]server] {
 		s, err := servers(ctx, h, o)
 		return result[[]server]{s, err}
@@ -113,6 +120,18 @@ func Facts(ctx context.Context, h *host.Host, o Options) *fact.Set {
 	}
 	p.is.place(set, fact.Unknown("where the databases keep their files: %s", p.why(ok)))
 	together(h, set, list.is, ok && list.err == nil)
+	z, ok := zfsing.wait(ctx)
+	if !ok || z.err != nil {
+		set.Notes = append(set.Notes, "ZFS was not looked at: "+z.why(ok))
+		return set
+	}
+	maps.Copy(set.Host, z.is.Host())
+	for _, o := range set.Mounts {
+		maps.Copy(o.Values, z.is.Mount(o.Name))
+	}
+	for _, o := range set.Instances {
+		maps.Copy(o.Values, z.is.Instance(o.Name))
+	}
 	return set
 }
 

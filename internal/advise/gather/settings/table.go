@@ -63,6 +63,7 @@ func tableOf(inst engine.Instance) []setting {
 			{"instance.buffer", "shared_buffers", "128MB", blocksForm},
 			{"instance.fsync", "fsync", "on", flagForm},
 			{"instance.full_page_writes", "full_page_writes", "on", flagForm},
+			{"instance.page_size", "block_size", "8192", numberForm},
 			{"instance.huge_pages", "huge_pages", "try", wordForm},
 			hugePageSize,
 			{"instance.huge_pages_status", "huge_pages_status", "", wordForm},
@@ -113,6 +114,8 @@ func mysqlTable(inst engine.Instance) []setting {
 	list := []setting{
 		{"instance.buffer", "innodb_buffer_pool_size", "128M", bytesForm},
 		{"instance.doublewrite", "innodb_doublewrite", "ON", setForm}, // also DETECT_AND_RECOVER
+		{"instance.page_size", "innodb_page_size", "16K", bytesForm},
+		{"instance.checksum", "innodb_checksum_algorithm", "crc32", wordForm},
 		{"instance.flush_at_commit", "innodb_flush_log_at_trx_commit", "1", numberForm},
 		{"instance.binlog", "log_bin", binlog, setForm},
 		{"instance.sync_binlog", "sync_binlog", syncs, numberForm},

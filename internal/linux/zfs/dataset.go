@@ -1,0 +1,120 @@
+package zfs
+
+import (
+	"context"
+	"slices"
+	"strings"
+)
+
+// Property is a value of a dataset or snapshot with its source.
+type Property struct {
+	Value string `json:"value"`
+	// Source is local, default, received, temporary, "inherited from DATASET", or - of what cannot be set.
+	Source string `json:"source"`
+}
+
+// Dataset is a file system or a snapshot.
+type Dataset struct {
+	Name       string              `json:"name"`
+	Properties map[string]Property `json:"properties"`
+}
+
+// Get is the value of a property; "" where it has none or this version knows none.
+func (d Dataset) Get(name string) string {
+	if v := d.Properties[name].Value; v != "-" {
+		return v
+	}
+	return ""
+}
+
+// Number is the value of a property in bytes or units; -1 where it is none.
+func (d Dataset) Number(name string) int64 { return number(d.Properties[name].Value) }
+
+// Own are the user properties that begin so: "bulkhead:".
+func (d Dataset) Own(prefix string) map[string]string {
+	own := map[string]string{}
+	for name, p := range d.Properties {
+		if strings.HasPrefix(name, prefix) {
+			own[name] = p.Value
+		}
+	}
+	return own
+}
+
+// Pool is the name of its pool.
+func (d Dataset) Pool() string {
+	end := strings.IndexAny(d.Name, "/@")
+	if end < 0 {
+		return d.Name
+	}
+	return d.Name[:end]
+}
+
+// Snapshot is a snapshot of one dataset.
+type Snapshot struct {
+	Dataset
+}
+
+// Used is what only this snapshot holds, in bytes: what destroying it alone would free.
+func (s Snapshot) Used() int64 { return s.Number("used") }
+
+// Referenced is how much it reaches, in bytes; most of it is shared with the dataset.
+func (s Snapshot) Referenced() int64 { return s.Number("referenced") }
+
+// Created is when it was made, in seconds since 1970.
+func (s Snapshot) Created() int64 { return s.Number("creation") }
+
+// Clones are the datasets that were cloned from it, without which it cannot be destroyed.
+func (s Snapshot) Clones() []string {
+	return strings.FieldsFunc(s.Get("clones"), func(r rune) bool { return r == ',' })
+}
+
+// Datasets gives file systems with all of their properties. Without names it is every one.
+func (t Tools) Datasets(ctx context.Context, names ...string) ([]Dataset, error) {
+	return t.get(ctx, "filesystem", false, names)
+}
+
+// Snapshots gives those of a dataset and of all datasets below it.
+func (t Tools) Snapshots(ctx context.Context, dataset string) ([]Snapshot, error) {
+	found, err := t.get(ctx, "snapshot", true, []string{dataset})
+	snapshots := []Snapshot{}
+	for _, d := range found {
+		snapshots = append(snapshots, Snapshot{d})
+	}
+	return snapshots, err
+}
+
+func (t Tools) get(ctx context.Context, kind string, below bool, names []string) ([]Dataset, error) {
+	// all: a property that this version does not know would be an error.
+	args := []string{"get", "-H", "-p", "-o", "name,property,value,source", "-t", kind}
+	if below {
+		args = append(args, "-r")
+	}
+	args = append(append(args, "all"), names...)
+	out, err := t.Run(ctx, t.ZFS, args...)
+	if err != nil {
+		return nil, err
+	}
+	return datasetsOf(out), nil
+}
+
+// datasetsOf reads the output of zfs get -H -p. A user property may hold newlines and tabs: what does not read as a
+// line of its own is left out.
+func datasetsOf(out string) []Dataset {
+	list := []Dataset{}
+	for line := range strings.Lines(out) {
+		f := strings.Split(strings.TrimRight(line, "\n"), "\t")
+		if len(f) != 4 {
+			continue
+		}
+		at := slices.IndexFunc(list, func(d Dataset) bool { return d.Name == f[0] })
+		if at < 0 {
+			at = len(list)
+			list = append(list, Dataset{f[0], map[string]Property{}})
+		}
+		if _, seen := list[at].Properties[f[1]]; !seen {
+			list[at].Properties[f[1]] = Property{f[2], f[3]}
+		}
+	}
+	return list
+}

@@ -1,0 +1,122 @@
+package zfs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+)
+
+// program writes a shell script that stands for zfs(8) or zpool(8).
+func program(t *testing.T, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "program")
+	if err := os.WriteFile(file, []byte("#!/bin/sh\n"+text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// A program that hangs, with a child that holds its output, costs its time and no more.
+func TestHungProgram(t *testing.T) {
+	hung := Tools{Zpool: program(t, "sleep 5 & sleep 5\n"), Limit: 100 * time.Millisecond}
+	start := time.Now()
+	_, err := hung.Pools(t.Context())
+	if !errors.Is(err, ErrTime) || time.Since(start) > 2*time.Second {
+		t.Errorf("after %s: %v", time.Since(start), err)
+	}
+}
+
+// What a program says goes into the error, and arguments reach it as they are.
+func TestRun(t *testing.T) {
+	tools := Tools{ZFS: program(t, `[ "$1" = ok ] && { printf '%s|' "$@"; exit; }
+echo no such dataset >&2; exit 1
+`)}
+	out, err := tools.Run(t.Context(), tools.ZFS, "ok", "a b", "$(id)", "'")
+	if out != "ok|a b|$(id)|'|" || err != nil {
+		t.Errorf("%q, %v", out, err)
+	}
+	want := fmt.Sprintf("run %q: no such dataset: exit status 1", tools.ZFS+" get")
+	if _, err := tools.Run(t.Context(), tools.ZFS, "get"); err == nil || err.Error() != want {
+		t.Errorf("%v\nwant %s", err, want)
+	}
+}
+
+const status = `  pool: tank
+ state: DEGRADED
+  scan: none requested
+config:
+
+	NAME                     STATE     READ WRITE CKSUM
+	tank                     DEGRADED     0     0     0
+	  mirror-0               DEGRADED     0     0     0
+	    /dev/vdb1            ONLINE       0     0     0
+	    /dev/vdc1            UNAVAIL      0     0     0  cannot open
+	  /mnt/zfs.img           ONLINE       0     0     0
+	logs	
+	  /dev/shm/slog.img      ONLINE       0     0     0
+	cache
+	  /dev/vdd1              ONLINE       0     0     0
+	spares
+	  /dev/vde1              AVAIL   
+
+errors: No known data errors
+`
+
+// A pool is read with its vdevs, their roles and their parts.
+func TestPools(t *testing.T) {
+	tools := Tools{Zpool: program(t, "[ $1 = status ] && { cat <<'END'\n"+status+"END\nexit; }\n"+
+		`printf 'tank\tDEGRADED\t1000\t900\t100\t12\t0\nold\tONLINE\t10\t9\t1\t-\t12\n'`)}
+	pools, err := tools.Pools(t.Context())
+	if err != nil || len(pools) != 2 {
+		t.Fatalf("%v, %v", pools, err)
+	}
+	p := pools[0]
+	if p.State != "DEGRADED" || p.Free != 100 || p.Fragmentation != 12 || p.Ashift != 0 ||
+		pools[1].Fragmentation != -1 || pools[1].Ashift != 12 {
+		t.Errorf("%+v", pools)
+	}
+	got := ""
+	for _, v := range p.Vdevs {
+		got += fmt.Sprintf("%s %s %s %v %v %v\n", v.Role, v.Name, v.State, v.Parts, v.Redundant(), v.Files())
+	}
+	want := `data mirror-0 DEGRADED [/dev/vdb1 /dev/vdc1] true []
+data /mnt/zfs.img ONLINE [] false [/mnt/zfs.img]
+logs /dev/shm/slog.img ONLINE [] false [/dev/shm/slog.img]
+cache /dev/vdd1 ONLINE [] false []
+spares /dev/vde1 AVAIL [] false []
+`
+	if got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+// Properties keep their source, snapshots what they hold, and a newline in a property of a user forges none.
+func TestDatasets(t *testing.T) {
+	tools := Tools{ZFS: program(t, `printf 'tank/a@s\tused\t5\t-\ntank/a@s\tclones\ttank/x,tank/y\t-\n'
+printf 'tank/a@s\tbulkhead:binlog\tb.000002:110\tlocal\n'
+printf 'tank/a@s\tnote:x\tone\ntwo\tlocal\ntank/a@s\tused\t9\tlocal\n'`)}
+	list, err := tools.Snapshots(t.Context(), "tank/a")
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%v, %v", list, err)
+	}
+	s := list[0]
+	if s.Used() != 5 || !slices.Equal(s.Clones(), []string{"tank/x", "tank/y"}) || s.Pool() != "tank" ||
+		s.Own("bulkhead:")["bulkhead:binlog"] != "b.000002:110" || s.Referenced() != -1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// The kernel's figures are read by name.
+func TestArcstats(t *testing.T) {
+	s := arcstats("13 1 0x01 123 33456\nname type data\nhits 4 12\nc_max 4 67108864\n")
+	if s["hits"] != 12 || s["c_max"] != 67108864 || len(s) != 2 {
+		t.Errorf("%v", s)
+	}
+	if (Cache{Asked: 64, Max: 128}).Ignored() != true || (Cache{Max: 128}).Ignored() {
+		t.Error("ignored")
+	}
+}
