@@ -16,12 +16,12 @@ import (
 
 // The figures of an experiment.
 const (
-	Pairs      = 8    // of blocks
-	LeastPairs = 6    // without so many there is no verdict
-	Chance     = 0.03 // at most: how likely chance alone gives the difference
-	Harm       = 0.02 // of its time: a smaller difference is not worth a verdict
-	Confidence = 0.95 // at least, of an interval
-	heldTo     = 0.5  // of what it does unheld: above it the hold held nothing
+	Pairs      = 8        // of blocks
+	LeastPairs = 5        // without so many there is no verdict
+	Chance     = 1.0 / 32 // at most: how likely chance alone gives the difference
+	Harm       = 0.02     // of its time: a smaller difference is not worth a verdict
+	Confidence = 0.95     // at least, of an interval
+	heldTo     = 0.5      // of what it does unheld: above it the hold held nothing
 )
 
 // Sample is what was measured in one block.
@@ -84,8 +84,8 @@ func block(ctx context.Context, s Subject, held bool) (one Sample, err error) {
 
 // Figure compares a figure of the victim in both kinds of blocks: means, and their difference with an interval.
 type Figure struct {
-	Free       float64 `json:"free"`
-	Held       float64 `json:"held"`
+	Free float64 `json:"free"`
+	Held float64 `json:"held"`
 	// Difference is what the hold gives back: free less held of waiting, held less free of work.
 	Difference float64 `json:"difference"`
 	Low        float64 `json:"low"`
