@@ -48,8 +48,8 @@ type proveOptions struct {
 }
 
 func (o *proveOptions) flags(c *cobra.Command) {
-	c.Flags().StringVar(&o.group, "prove", "", "find out by an experiment whether this `group` is to blame: it is held "+
-		"again and again, for 40 s at most")
+	c.Flags().StringVar(&o.group, "prove", "", "find out by an experiment of 40 s whether this `group` is to blame; it "+
+		"is held again and again")
 	c.Flags().StringVar(&o.reason, "reason", "", "with --prove: why, for the history")
 	c.Flags().BoolVar(&o.dryRun, "dry-run", false, "with --prove: say what would be held, do nothing")
 }
@@ -235,15 +235,15 @@ func (t *trial) announce(dryRun bool) {
 	if dryRun {
 		does = "An experiment would do this"
 	}
-	render.Printf(t.s.Err, "%s: %s is held again and again, at random times, for %s each, for %s in all at most: %s%s. "+
-		"Now it %s.\n", does, t.group, (washout + blockFor).Round(100*time.Millisecond), proveFor,
+	render.Printf(t.s.Err, "%s: %s is held again and again, at random times, for %s each, for %s in all at most: "+
+		"%s%s. Now it %s.\n", does, t.group, (washout + blockFor).Round(100*time.Millisecond), proveFor,
 		strings.Join(t.hold.Assign, " "), on, t.hold.Did)
 	if dryRun {
 		render.Println(t.s.Err, "dry run: nothing was changed")
 		return
 	}
-	render.Printf(t.s.Err, "Ctrl-C stops it and lifts the hold. If this program is killed, the hold ends by itself within "+
-		"%s. Meanwhile other changes may have to wait, or stop the experiment.\n", holdFor)
+	render.Printf(t.s.Err, "Ctrl-C stops it and lifts the hold. If this program is killed, the hold ends by itself "+
+		"within %s. A change by somebody else stops the experiment; while the group is held, it is refused.\n", holdFor)
 }
 
 // run makes the experiment and judges it. Why says why nothing is shown.
