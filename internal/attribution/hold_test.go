@@ -10,7 +10,8 @@ import (
 // below never are.
 func TestHoldOf(t *testing.T) {
 	w := &Window{Host: Host{CPUs: 2, EachCPU: map[int]float64{0: 1, 1: 0.5},
-		Disks: map[string]Disk{"sda": {IO: IO{WrittenBytes: 210e6, Writes: 420, Reads: 1000, ReadBytes: 4e6}, Seconds: 2}}},
+		Disks: map[string]Disk{"sda": {IO: IO{WrittenBytes: 210e6, Writes: 420, Reads: 1000, ReadBytes: 4e6},
+			Seconds: 2}}},
 		Groups: []Group{
 			{Name: "victim", CPU: new(0.5), Waited: new(0.5), EachCPU: map[int]float64{0: 0.5},
 				Pressure: map[string]float64{"io": 0.3}, IO: map[string]IO{"sda": {ReadBytes: 4e6, Reads: 1000}}},

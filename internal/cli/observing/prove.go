@@ -48,8 +48,8 @@ type proveOptions struct {
 }
 
 func (o *proveOptions) flags(c *cobra.Command) {
-	c.Flags().StringVar(&o.group, "prove", "", "find out by an experiment of 40 s whether this `group` is to blame; it "+
-		"is held again and again")
+	c.Flags().StringVar(&o.group, "prove", "", "find out by an experiment of 40 s whether this `group` is to blame; "+
+		"it is held again and again")
 	c.Flags().StringVar(&o.reason, "reason", "", "with --prove: why, for the history")
 	c.Flags().BoolVar(&o.dryRun, "dry-run", false, "with --prove: say what would be held, do nothing")
 }
