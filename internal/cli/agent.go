@@ -57,8 +57,8 @@ It tells systemd when everything is in force, and others by --ready-fd: a line i
 
 // observing gives what the verbs that show samples of the agent need of the session.
 func (s *session) observing() observing.Session {
-	return observing.Session{Agent: s.agent, Open: s.open, Print: s.print, JSON: &s.json, Out: s.out, Text: s.text,
-		Stdout: s.stdout, Socket: &s.socket, State: &s.state, Version: Version,
+	return observing.Session{Agent: s.agent, Open: s.open, Do: s.do, Who: who, Print: s.print, JSON: &s.json,
+		Out: s.out, Text: s.text, Err: s.err, Stdout: s.stdout, Socket: &s.socket, State: &s.state, Version: Version,
 		Log: func() *slog.Logger { return s.logger(slog.LevelInfo) }}
 }
 

@@ -84,6 +84,9 @@ func onlyReads(args []string) bool {
 	for c.Parent().HasParent() {
 		c = c.Parent()
 	}
+	if slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--prove") }) {
+		return false
+	}
 	// verify's probes have loads to end, and behind run --dry-run is its command's.
 	return slices.Contains(args, "--dry-run") && c.Name() != "run" ||
 		c.GroupID == groupLook && c.Name() != "verify" || c.Name() == "import" || c.Name() == "export"

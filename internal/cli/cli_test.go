@@ -92,6 +92,7 @@ func TestExitCodeOfVerify(t *testing.T) {
 func TestOnlyReads(t *testing.T) {
 	for line, want := range map[string]bool{
 		"status --watch": true, "--state /x check": true, "discover disks": true, "explain 1": true, "history": true,
+		"suspects a": true, "suspects a --prove b": false, "suspects a --prove=b": false,
 		"apply": false, "import cgconfig x": true, "export slice": true,
 		"verify --probe": false, "release --all": false, "run a -- status": false, "agent": false,
 		"apply --dry-run": true, "set a:tasks=5 --dry-run": true, "run a -- apply --dry-run": false,

@@ -17,11 +17,15 @@ type Session struct {
 	Agent func(context.Context) (*agent.Client, error)
 	// Open gives the host and the state directory, to root.
 	Open func() (*transaction.Controller, error)
+	// Do has a changing verb done, by the agent when one runs, and says whether it was the agent. Who asks for it.
+	Do  func(context.Context, api.Request) (*api.Reply, bool, error)
+	Who func() string
 	// Print answers with a value as JSON, or with text.
 	Print func(v any, text func()) error
 	JSON  *bool     // whether that is to be JSON
 	Out   io.Writer // for people
 	Text  io.Writer // for people too, but with lines as they are
+	Err   io.Writer // for what is no answer
 	// Stdout is for what other programs read.
 	Stdout io.Writer
 

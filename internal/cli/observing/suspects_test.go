@@ -100,6 +100,10 @@ func TestSuspectsOfNothing(t *testing.T) {
 		{"victim --at 01:04 --for 10m", "--for is from 1s to 2m0s"},
 		{"victim --at 25:99", "--at: "},
 		{"victim --file x", "say the time with --at"},
+		{"victim --prove reports --at 01:04", "leave out --at, --file and --for"},
+		{"victim --prove reports --for 10s", "leave out --at, --file and --for"},
+		{"victim --prove=", "--prove: say which group"},
+		{"victim --dry-run", "say of which group with --prove"},
 	} {
 		args := append([]string{"suspects"}, strings.Fields(c.args)...)
 		for i, a := range args {

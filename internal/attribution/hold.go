@@ -1,0 +1,146 @@
+package attribution
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Hold is a limit that holds a group for a short time, so that a victim shows what it gains by that.
+type Hold struct {
+	Resource string   `json:"resource"` // for which the victim waits: cpu or disk
+	Assign   []string `json:"set"`      // as `bulkhead set` takes them
+	On       string   `json:"on,omitempty"`
+	Did      string   `json:"did"` // what the group does unheld, in words
+	device   string
+}
+
+// The reasons for which a group is not held.
+var (
+	// ErrItself says that the group is the victim or below it, where its waiting is the victim's.
+	ErrItself = errors.New("it is the victim itself, or a part of it")
+	// ErrDatabase says that the group is one of a database.
+	ErrDatabase = errors.New("it is a database")
+	// ErrAbove says that there are groups below it.
+	ErrAbove = errors.New("there are groups below it, which would be held, too")
+	// ErrIdle says that it uses too little for a hold to take anything away.
+	ErrIdle = errors.New("it does too little that could be held")
+)
+
+// A hold leaves heldPart of what a group uses, and leastCores at least. Below twice of that, and below leastBytes and
+// leastRequests in a second on a disk, there is nothing to hold.
+const (
+	heldPart      = 0.1
+	leastCores    = 0.05
+	leastBytes    = 1e6
+	leastRequests = 20
+)
+
+// HoldOf is what holds a group to a tenth of what it uses: its CPU time, or what it does on one disk where more of the
+// waiting of the victim is blamed on that.
+func (w *Window) HoldOf(r *Report, group string) (*Hold, error) {
+	g, v := w.find(group), w.find(r.Group)
+	switch {
+	case g == nil || v == nil:
+		return nil, fmt.Errorf("%w: %q", ErrNoGroup, group)
+	case v.has(group):
+		return nil, ErrItself
+	case g.Role == "database":
+		return nil, ErrDatabase
+	case g.Above:
+		return nil, ErrAbove
+	}
+	blamed := map[string]float64{}
+	for _, one := range r.Resources {
+		for _, row := range one.Rows {
+			if row.Who == Other && row.Group == group {
+				blamed[one.Name] = one.Part * row.Share
+			}
+		}
+	}
+	cpu := g.holdCPU()
+	if disk := w.holdDisk(v, g); disk != nil && (cpu == nil || blamed["disk"] > blamed["cpu"]) {
+		return disk, nil
+	}
+	if cpu == nil {
+		return nil, ErrIdle
+	}
+	return cpu, nil
+}
+
+func (g *Group) holdCPU() *Hold {
+	if g.CPU == nil || *g.CPU < 2*leastCores {
+		return nil
+	}
+	limit := math.Max(leastCores, math.Round(*g.CPU*heldPart*100)/100)
+	return &Hold{Resource: "cpu", Did: fmt.Sprintf("uses %s CPUs", cores(*g.CPU)),
+		Assign: []string{g.Name + ":cpu.limit=" + strconv.FormatFloat(limit, 'f', -1, 64)}}
+}
+
+// holdDisk is that of the device on which the group costs most of what the victim waits for; nil where it does too
+// little. Devices that pass requests on are held below, where the kernel tells what happens there.
+func (w *Window) holdDisk(v, g *Group) *Hold {
+	var worst *onDevice
+	devices := w.devices()
+	w.weigh(v, devices)
+	part := func(d *onDevice) float64 {
+		if cost := d.of[g.Name].cost(); !stacked.MatchString(d.name) && d.waits > 0 {
+			return d.waits * cost / d.all
+		}
+		return 0
+	}
+	for _, d := range devices {
+		if part(d) > 0 && (worst == nil || part(d) > part(worst)) {
+			worst = d
+		}
+	}
+	if worst == nil {
+		return nil
+	}
+	io := worst.of[g.Name]
+	h := &Hold{Resource: "disk", device: worst.name, On: "/dev/" + strings.ReplaceAll(worst.name, "!", "/")}
+	for _, direction := range []string{"read", "write"} {
+		if bytes := *io.bytes(direction); bytes >= leastBytes {
+			h.Assign = append(h.Assign, fmt.Sprintf("%s:io.%s.bandwidth=%.0fkB/s", g.Name, direction,
+				math.Ceil(bytes*heldPart/1e3)))
+		}
+		if requests := *io.requests(direction); requests >= leastRequests {
+			h.Assign = append(h.Assign, fmt.Sprintf("%s:io.%s.iops=%.0f", g.Name, direction,
+				math.Ceil(requests*heldPart)))
+		}
+	}
+	if h.Assign == nil {
+		return nil
+	}
+	h.Did, _ = onDisks(g, []*onDevice{worst})
+	return h
+}
+
+// Used is what a group used of what a hold is about, in a second: CPU time in seconds, or what requests cost the disk.
+func (w *Window) Used(group string, h *Hold) float64 {
+	g := w.group(group)
+	if h.Resource == "cpu" {
+		if g.CPU == nil {
+			return 0
+		}
+		return *g.CPU
+	}
+	for _, d := range w.devices() {
+		if d.name == h.device {
+			return d.of[group].cost()
+		}
+	}
+	return 0
+}
+
+// find is group, or nil where there is none.
+func (w *Window) find(name string) *Group {
+	for i := range w.Groups {
+		if w.Groups[i].Name == name {
+			return &w.Groups[i]
+		}
+	}
+	return nil
+}

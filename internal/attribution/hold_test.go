@@ -1,0 +1,48 @@
+package attribution
+
+import (
+	"errors"
+	"slices"
+	"testing"
+)
+
+// A suspect is held in what more of the waiting is blamed on, to a tenth; a database, the victim and whoever has groups
+// below never are.
+func TestHoldOf(t *testing.T) {
+	w := &Window{Host: Host{CPUs: 2, EachCPU: map[int]float64{0: 1, 1: 0.5},
+		Disks: map[string]Disk{"sda": {IO: IO{WrittenBytes: 210e6, Writes: 420, Reads: 1000, ReadBytes: 4e6},
+			Seconds: 2}}},
+		Groups: []Group{
+			{Name: "victim", CPU: new(0.5), Waited: new(0.5), EachCPU: map[int]float64{0: 0.5},
+				Pressure: map[string]float64{"io": 0.3}, IO: map[string]IO{"sda": {ReadBytes: 4e6, Reads: 1000}}},
+			{Name: "victim/part", CPU: new(0.2)},
+			{Name: "reports", Role: "batch", CPU: new(0.5), EachCPU: map[int]float64{0: 0.5}},
+			{Name: "backup", Role: "helper", CPU: new(0.2), EachCPU: map[int]float64{1: 0.2},
+				IO: map[string]IO{"sda": {WrittenBytes: 200e6, Writes: 400}}},
+			{Name: "idle", CPU: new(0.01)},
+			{Name: "other", Role: "database", CPU: new(1.0)},
+			{Name: "above", CPU: new(1.0), Above: true},
+		}}
+	r, err := Of(w, "victim")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for group, want := range map[string][]string{
+		"reports": {"reports:cpu.limit=0.05"},
+		"backup":  {"backup:io.write.bandwidth=20000kB/s", "backup:io.write.iops=40"},
+	} {
+		h, err := w.HoldOf(r, group)
+		if err != nil || !slices.Equal(h.Assign, want) {
+			t.Errorf("%s: %+v, %v; want %v", group, h, err, want)
+		}
+		if err == nil && w.Used(group, h) <= 0 {
+			t.Errorf("%s uses nothing of it", group)
+		}
+	}
+	for group, want := range map[string]error{"victim": ErrItself, "victim/part": ErrItself, "idle": ErrIdle,
+		"other": ErrDatabase, "above": ErrAbove, "nobody": ErrNoGroup} {
+		if h, err := w.HoldOf(r, group); !errors.Is(err, want) {
+			t.Errorf("%s: %+v, %v; want %v", group, h, err, want)
+		}
+	}
+}
