@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"bulkhead/internal/bench/database"
 	"bulkhead/internal/bench/load"
 	"bulkhead/internal/bench/neighbour"
 	"bulkhead/internal/bench/process"
@@ -87,7 +88,7 @@ func (r *run) measure(ctx context.Context, arm scenario.Arm) (t *trial, err erro
 	if err := r.startAgain(ctx, arm); err != nil {
 		return nil, err
 	}
-	back, err := r.set(ctx, arm.Settings)
+	back, err := set(ctx, r.database, arm.Settings)
 	defer func() { err = errors.Join(err, back(context.WithoutCancel(ctx))) }()
 	if err != nil {
 		return nil, err
@@ -199,16 +200,17 @@ func (r *run) startAgain(ctx context.Context, arm scenario.Arm) error {
 }
 
 // set sets what an arm wants in its servers; back takes it back in the opposite order, however much of it was set.
-func (r *run) set(ctx context.Context, all []scenario.Setting) (back func(context.Context) error, err error) {
+func set(ctx context.Context, in func(name string) *database.Instance, all []scenario.Setting) (
+	back func(context.Context) error, err error) {
 	var done []scenario.Setting
 	back = func(ctx context.Context) (err error) {
 		for _, s := range slices.Backward(done) {
-			err = errors.Join(err, r.database(s.On).Execute(ctx, s.Back))
+			err = errors.Join(err, in(s.On).Execute(ctx, s.Back))
 		}
 		return err
 	}
 	for _, s := range all {
-		if err := r.database(s.On).Execute(ctx, s.Set); err != nil {
+		if err := in(s.On).Execute(ctx, s.Set); err != nil {
 			return back, err
 		}
 		done = append(done, s)

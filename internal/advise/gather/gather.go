@@ -49,6 +49,24 @@ func (o Options) login(inst engine.Instance) *dblogin.Login {
 	return nil
 }
 
+// addServers adds what is known of the instances, and notes what is not.
+func addServers(set *fact.Set, list result[[]server], ok bool, logins map[string]*dblogin.Login) {
+	if !ok || list.err != nil {
+		set.Notes = append(set.Notes, "database instances were not looked at: "+list.why(ok))
+	}
+	for _, s := range list.is {
+		set.Instances = append(set.Instances, fact.Object{Name: s.name, Values: s.values})
+		if s.trouble != nil {
+			set.Notes = append(set.Notes, s.trouble.Error())
+		}
+	}
+	for name := range logins {
+		if !slices.ContainsFunc(list.is, func(s server) bool { return s.name == name }) {
+			set.Notes = append(set.Notes, fmt.Sprintf("no instance %q runs here, and so none was asked", name))
+		}
+	}
+}
+
 // Facts reads all facts of a host. What an area has not given in time is unknown, and the notes say so where it is not
 // seen from the facts.
 func Facts(ctx context.Context, h *host.Host, o Options) *fact.Set {
@@ -100,20 +118,7 @@ func Facts(ctx context.Context, h *host.Host, o Options) *fact.Set {
 		set.Notes = append(set.Notes, "mounts were not looked at: "+s.why(ok))
 	}
 	list, ok := serving.wait(ctx)
-	if !ok || list.err != nil {
-		set.Notes = append(set.Notes, "database instances were not looked at: "+list.why(ok))
-	}
-	for _, s := range list.is {
-		set.Instances = append(set.Instances, fact.Object{Name: s.name, Values: s.values})
-		if s.trouble != nil {
-			set.Notes = append(set.Notes, s.trouble.Error())
-		}
-	}
-	for name := range o.Logins {
-		if !slices.ContainsFunc(list.is, func(s server) bool { return s.name == name }) {
-			set.Notes = append(set.Notes, fmt.Sprintf("no instance %q runs here, and so none was asked", name))
-		}
-	}
+	addServers(set, list, ok, o.Logins)
 	p, ok := placing.wait(ctx)
 	if !ok || p.err != nil {
 		set.Notes = append(set.Notes, "where the databases keep their files was not looked at: "+p.why(ok))

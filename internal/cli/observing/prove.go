@@ -249,7 +249,7 @@ func (t *trial) announce(dryRun bool) {
 // run makes the experiment and judges it. Why says why nothing is shown.
 func (t *trial) run(ctx context.Context, p *Proof, reason string) (why string, err error) {
 	if t.work != nil {
-		defer t.work.Close() //nolint:errcheck // nothing was written
+		defer t.work.Close() // nothing was written
 	}
 	if t.last, err = t.lastEntry(); err != nil {
 		return "", err

@@ -89,11 +89,7 @@ func (s Settings) Large(inst engine.Instance, page int64) (all []Large, err erro
 		return nil, read.err
 	}
 	logs := Large{"innodb_log_buffer_size", log, 2, logFrom} // one is filled while the other is written
-	later := int64(0)
-	if log >= page {
-		later = up(log, page) / page * logs.Times
-	}
-	for _, l := range mariaPool(pool, chunk, most, page, later, version, poolFrom) {
+	for _, l := range mariaPool(pool, chunk, most, page, version, poolFrom) {
 		add(l)
 	}
 	add(Large{"blocks of key_buffer_size", cacheBlocks(key, block, keyDescribed), 1, keyFrom})
@@ -131,7 +127,7 @@ type described struct{ block, all int64 }
 
 // A block of the key cache has a BLOCK_LINK of 112 bytes and two HASH_LINKs of 48, and there are two lists of changed
 // blocks with 512 places each (init_simple_key_cache in mf_keycache.c). What a page of Aria's has is measured: with
-// MariaDB 10.11 on x86-64, of 48 random sizes.
+// MariaDB 10.11 on x86-64, of 24 random sizes.
 var (
 	keyDescribed  = described{208, 8 << 10}
 	ariaDescribed = described{368, 16 << 10}
@@ -176,15 +172,15 @@ func mysqlPool(pool, chunk, pools, size int64, version, from string) Large {
 }
 
 // mariaPool is the buffer pool of MariaDB: chunks, and one piece since 10.11.12 and 11.4.6, which is to begin at a
-// multiple of 8 MiB. To find such a place the server asks for up to 6 MiB more at its start, and gives them back before
-// it takes its log buffers: those pages that it takes later are enough for that.
-func mariaPool(pool, chunk, most, page, later int64, version, from string) []Large {
+// multiple of 8 MiB. To find such a place the server asks for up to 6 MiB more at its start. By where the kernel places
+// that, it gives them back or keeps them: of 13 starts with the same settings it kept them in five.
+func mariaPool(pool, chunk, most, page int64, version, from string) []Large {
 	const extent = 8 * mib
 	whole := version == "" || fact.Since(version, "11.4.6") ||
 		fact.Since(version, "10.11.12") && !fact.Since(version, "11")
 	if whole {
 		list := []Large{{"innodb_buffer_pool_size", up(max(pool, most), extent), 1, from}}
-		if more := extent/page - 1 - later; more > 0 {
+		if more := extent/page - 1; more > 0 {
 			list = append(list, Large{"to find a place for the buffer pool", page, more, "MariaDB since 10.11.12"})
 		}
 		return list
