@@ -55,8 +55,7 @@ func (s *site) proves(group string) *observing.Proof {
 }
 
 // What cannot be an experiment is refused before anything is changed.
-func TestProveRefuses(t *testing.T) {
-	t.Parallel()
+func TestProveRefuses(t *testing.T) { // by itself: what it starts takes all CPUs
 	s := newSite(t)
 	s.beside()
 	before := s.must("history")
@@ -122,9 +121,8 @@ func TestProveShowsTheGuilty(t *testing.T) {
 }
 
 // Killed at a random moment, limits are back within the time that a hold lasts; with an agent and without.
-func TestProveKilled(t *testing.T) {
-	t.Parallel()
-	kills, within := 3, 6*time.Second
+func TestProveKilled(t *testing.T) { // by itself: what it starts takes all CPUs
+	kills, within := 1, 4*time.Second
 	if os.Getenv("LONG") != "" {
 		kills, within = 50, 30*time.Second
 	}
