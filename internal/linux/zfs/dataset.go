@@ -2,7 +2,6 @@ package zfs
 
 import (
 	"context"
-	"slices"
 	"strings"
 )
 
@@ -71,27 +70,37 @@ func (s Snapshot) Clones() []string {
 
 // Datasets gives file systems with all of their properties. Without names it is every one.
 func (t Tools) Datasets(ctx context.Context, names ...string) ([]Dataset, error) {
-	return t.get(ctx, "filesystem", false, names)
+	return t.get(ctx, "filesystem", "all", names...)
 }
 
 // Snapshots gives those of a dataset and of all datasets below it.
 func (t Tools) Snapshots(ctx context.Context, dataset string) ([]Snapshot, error) {
-	found, err := t.get(ctx, "snapshot", true, []string{dataset})
-	snapshots := []Snapshot{}
-	for _, d := range found {
-		snapshots = append(snapshots, Snapshot{d})
-	}
-	return snapshots, err
+	found, err := t.get(ctx, "snapshot", "all", "-r", dataset)
+	return snapshots(found), err
 }
 
-func (t Tools) get(ctx context.Context, kind string, below bool, names []string) ([]Dataset, error) {
-	// all: a property that this version does not know would be an error.
-	args := []string{"get", "-H", "-p", "-o", "name,property,value,source", "-t", kind}
-	if below {
-		args = append(args, "-r")
+// SnapshotsWith gives every snapshot of every pool with some properties, which this version must know or which are a
+// user's.
+func (t Tools) SnapshotsWith(ctx context.Context, properties ...string) ([]Snapshot, error) {
+	found, err := t.get(ctx, "snapshot", strings.Join(properties, ","))
+	return snapshots(found), err
+}
+
+func snapshots(found []Dataset) []Snapshot {
+	list := []Snapshot{}
+	for _, d := range found {
+		list = append(list, Snapshot{d})
 	}
-	args = append(append(args, "all"), names...)
-	out, err := t.Run(ctx, t.ZFS, args...)
+	return list
+}
+
+// get asks for properties: all, since one that this version does not know would be an error, or known ones.
+func (t Tools) get(ctx context.Context, kind, properties string, more ...string) ([]Dataset, error) {
+	args := []string{"get", "-H", "-p", "-o", "name,property,value,source", "-t", kind}
+	for len(more) > 0 && more[0] == "-r" {
+		args, more = append(args, "-r"), more[1:]
+	}
+	out, err := t.Run(ctx, t.ZFS, append(append(args, properties), more...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -101,19 +110,19 @@ func (t Tools) get(ctx context.Context, kind string, below bool, names []string)
 // datasetsOf reads the output of zfs get -H -p. A user property may hold newlines and tabs: what does not read as a
 // line of its own is left out.
 func datasetsOf(out string) []Dataset {
-	list := []Dataset{}
+	list, at := []Dataset{}, map[string]int{}
 	for line := range strings.Lines(out) {
 		f := strings.Split(strings.TrimRight(line, "\n"), "\t")
 		if len(f) != 4 {
 			continue
 		}
-		at := slices.IndexFunc(list, func(d Dataset) bool { return d.Name == f[0] })
-		if at < 0 {
-			at = len(list)
-			list = append(list, Dataset{f[0], map[string]Property{}})
+		i, known := at[f[0]]
+		if !known {
+			i = len(list)
+			at[f[0]], list = i, append(list, Dataset{f[0], map[string]Property{}})
 		}
-		if _, seen := list[at].Properties[f[1]]; !seen {
-			list[at].Properties[f[1]] = Property{f[2], f[3]}
+		if _, seen := list[i].Properties[f[1]]; !seen {
+			list[i].Properties[f[1]] = Property{f[2], f[3]}
 		}
 	}
 	return list

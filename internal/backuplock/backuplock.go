@@ -1,0 +1,171 @@
+// Package backuplock holds one session of a database server that locks it for a snapshot, and says where the server
+// stands meanwhile. It takes the lightest lock that keeps that position true:
+//
+//	MariaDB 10.4+      BACKUP STAGE BLOCK_COMMIT: commits wait, reading goes on
+//	MySQL 8            LOCK INSTANCE FOR BACKUP: DDL waits; and FLUSH TABLES WITH READ LOCK where tables without
+//	                   transactions, or a binary log without GTIDs, need it
+//	older              FLUSH TABLES WITH READ LOCK: all writing waits
+//	PostgreSQL         none: a snapshot of all its files at one moment is what its recovery is made for
+//
+// The lock ends with its session. So the end of this program by a signal ends it too, and Limit ends it when the time
+// is over. A Session is for one goroutine.
+package backuplock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"bulkhead/internal/dblogin"
+)
+
+// Position is where a server stood while it was locked.
+type Position struct {
+	// Binlog is FILE:OFFSET of the next event; "" without a binary log.
+	Binlog string `json:"binlog,omitempty"`
+	// GTID is what was executed (MySQL) or the position of the binary log (MariaDB).
+	GTID string `json:"gtid,omitempty"`
+	// Replica is, of a replica, where its source's events were applied up to: HOST:PORT FILE:OFFSET, by channel.
+	Replica []string `json:"replica,omitempty"`
+	// LSN is PostgreSQL's, flushed or, on a standby, replayed.
+	LSN string `json:"lsn,omitempty"`
+	// AtLeast says that commits went on: the snapshot has everything up to the position, and may have more.
+	AtLeast bool `json:"at_least,omitempty"`
+}
+
+// String is for people.
+func (p Position) String() string {
+	parts := []string{}
+	for _, part := range []struct{ name, value string }{{"binlog ", p.Binlog}, {"GTID ", p.GTID}, {"LSN ", p.LSN},
+		{"replica ", strings.Join(p.Replica, ", ")}} {
+		if part.value != "" {
+			parts = append(parts, part.name+part.value)
+		}
+	}
+	text := strings.Join(parts, ", ")
+	if text != "" && p.AtLeast {
+		text = "at or behind " + text
+	}
+	return text
+}
+
+// ErrLost says that the lock ended before its holder ended it.
+var ErrLost = errors.New("the server did not keep the lock until the end")
+
+// Limits bound what a lock costs.
+type Limits struct {
+	Wait time.Duration // for the lock: whole seconds, one at least
+	Hold time.Duration // the lock, from when it is asked for for the last time
+}
+
+// Session is a login that may lock.
+type Session struct {
+	Version string
+	// Lock names the statements that lock; "" for none.
+	Lock string
+	// Settings are those that its files depend on, by name.
+	Settings map[string]string
+	// Files are data files that lie elsewhere than in the data directory, absolute.
+	Files []string
+
+	server
+	limits Limits
+	cancel context.CancelFunc
+	timer  *time.Timer
+	asked  time.Time // when the last lock was asked for
+	secret string
+}
+
+// server is the part that differs between engines. Nothing of it waits longer than its context.
+type server interface {
+	lock(ctx context.Context, s *Session) error
+	position(ctx context.Context) (Position, error)
+	unlock(ctx context.Context) error
+	close()
+}
+
+// Open logs in and asks what the server is. Nothing is locked yet. The end of ctx ends the session, and what it locks.
+func Open(ctx context.Context, l *dblogin.Login, limits Limits) (*Session, error) {
+	limits.Wait = max(limits.Wait.Round(time.Second), time.Second)
+	s := &Session{limits: limits, Settings: map[string]string{}, cancel: func() {}, secret: l.Password}
+	// Who is asked may be down, or hang: a login has the time that a lock has.
+	begin, stop := context.WithTimeout(ctx, limits.Wait)
+	defer stop()
+	var err error
+	switch l.Engine {
+	case dblogin.MySQL:
+		s.server, err = openMySQL(begin, l, s)
+	case dblogin.PostgreSQL:
+		s.server, err = openPostgres(begin, l, s)
+	default:
+		err = fmt.Errorf("snapshots of %s are not built", l.Engine)
+	}
+	return s, s.plain(err)
+}
+
+// plain takes the password out of an error.
+func (s *Session) plain(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.New(dblogin.Hide(strings.Join(strings.Fields(err.Error()), " "), s.secret))
+}
+
+// Take locks the server and says where it stands. From here on Limits.Hold runs: when it is over, the session is ended.
+func (s *Session) Take(ctx context.Context) (Position, error) {
+	ctx, s.cancel = context.WithCancel(ctx)
+	if err := s.lock(ctx, s); err != nil {
+		s.Close()
+		return Position{}, fmt.Errorf("lock the server for the snapshot, within %s: %w", s.limits.Wait, s.plain(err))
+	}
+	p, err := s.position(ctx)
+	if err != nil {
+		s.Close()
+		return p, fmt.Errorf("ask the server where it stands: %w", s.plain(err))
+	}
+	return p, nil
+}
+
+// begin is called before the last statement that locks: Hold is counted from when it has returned, and what is told of
+// it from here.
+func (s *Session) begin() { s.asked = time.Now() }
+
+// arm is called when the server is locked.
+func (s *Session) arm() { s.timer = time.AfterFunc(s.limits.Hold, s.end) }
+
+// Left is how long the lock may still be held.
+func (s *Session) Left() time.Duration { return time.Until(s.asked.Add(s.limits.Hold)) }
+
+// Release unlocks, and gives how long others may have waited. The error is ErrLost where the lock was gone already:
+// what was done meanwhile was not done under it.
+func (s *Session) Release(ctx context.Context) (held time.Duration, err error) {
+	defer s.Close()
+	if s.Lock == "" {
+		return 0, nil
+	}
+	ctx, stop := context.WithTimeout(ctx, max(s.Left(), time.Second))
+	defer stop()
+	err = s.unlock(ctx)
+	held = time.Since(s.asked)
+	if s.timer != nil && !s.timer.Stop() || err != nil {
+		err = errors.Join(ErrLost, s.plain(err))
+	}
+	return held, err
+}
+
+// Close ends the session, and with it any lock.
+func (s *Session) Close() {
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	s.end()
+}
+
+func (s *Session) end() {
+	s.cancel()
+	if s.server != nil {
+		s.close()
+	}
+}
