@@ -57,7 +57,7 @@ var ErrLost = errors.New("the server did not keep the lock until the end")
 // Limits bound what a lock costs.
 type Limits struct {
 	Wait time.Duration // for the lock: whole seconds, one at least
-	Hold time.Duration // the lock, from when it is asked for for the last time
+	Hold time.Duration // the lock, from when it is there
 }
 
 // Session is a login that may lock.
@@ -75,6 +75,7 @@ type Session struct {
 	cancel context.CancelFunc
 	timer  *time.Timer
 	asked  time.Time // when the last lock was asked for
+	until  time.Time // when the lock ends by itself
 	secret string
 }
 
@@ -102,13 +103,19 @@ func Open(ctx context.Context, l *dblogin.Login, limits Limits) (*Session, error
 	default:
 		err = fmt.Errorf("snapshots of %s are not built", l.Engine)
 	}
-	return s, s.plain(err)
+	if err != nil {
+		return nil, s.plain(err)
+	}
+	return s, nil
 }
 
 // plain takes the password out of an error.
 func (s *Session) plain(err error) error {
-	if err == nil {
+	switch {
+	case err == nil:
 		return nil
+	case errors.Is(err, context.Canceled):
+		return context.Canceled
 	}
 	return errors.New(dblogin.Hide(strings.Join(strings.Fields(err.Error()), " "), s.secret))
 }
@@ -128,18 +135,20 @@ func (s *Session) Take(ctx context.Context) (Position, error) {
 	return p, nil
 }
 
-// begin is called before the last statement that locks: Hold is counted from when it has returned, and what is told of
-// it from here.
+// begin is called before the last statement that locks: from here on others may wait.
 func (s *Session) begin() { s.asked = time.Now() }
 
 // arm is called when the server is locked.
-func (s *Session) arm() { s.timer = time.AfterFunc(s.limits.Hold, s.end) }
+func (s *Session) arm() {
+	s.until = time.Now().Add(s.limits.Hold)
+	s.timer = time.AfterFunc(s.limits.Hold, s.end)
+}
 
 // Left is how long the lock may still be held.
-func (s *Session) Left() time.Duration { return time.Until(s.asked.Add(s.limits.Hold)) }
+func (s *Session) Left() time.Duration { return time.Until(s.until) }
 
-// Release unlocks, and gives how long others may have waited. The error is ErrLost where the lock was gone already:
-// what was done meanwhile was not done under it.
+// Release unlocks, and gives how long others may have waited: since the last lock was asked for. The error is ErrLost
+// where the lock was gone already: what was done meanwhile was not done under it.
 func (s *Session) Release(ctx context.Context) (held time.Duration, err error) {
 	defer s.Close()
 	if s.Lock == "" {

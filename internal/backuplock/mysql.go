@@ -42,7 +42,12 @@ func openMySQL(ctx context.Context, l *dblogin.Login, s *Session) (*mysqlServer,
 	if err != nil {
 		return nil, err
 	}
+	return newMySQL(ctx, db, s)
+}
+
+func newMySQL(ctx context.Context, db *sql.DB, s *Session) (*mysqlServer, error) {
 	m := &mysqlServer{db: db}
+	var err error
 	if m.conn, err = db.Conn(ctx); err == nil {
 		err = m.look(ctx, s)
 	}
@@ -93,14 +98,14 @@ func (m *mysqlServer) look(ctx context.Context, s *Session) error {
 	return nil
 }
 
-// files are the data files of InnoDB that lie outside of the data directory.
+// files are the data files of InnoDB that lie outside of the data directory, temporary ones left out.
 func (m *mysqlServer) files(ctx context.Context, dataDir string) ([]string, error) {
 	from := "PATH FROM information_schema.INNODB_SYS_DATAFILES"
 	switch {
 	case m.mariadb && m.since(10, 6, 0):
-		from = "FILENAME FROM information_schema.INNODB_SYS_TABLESPACES"
+		from = "FILENAME FROM information_schema.INNODB_SYS_TABLESPACES WHERE NAME <> 'innodb_temporary'"
 	case !m.mariadb && m.since(8, 0, 0):
-		from = "FILE_NAME FROM information_schema.FILES WHERE ENGINE = 'InnoDB'"
+		from = "FILE_NAME FROM information_schema.FILES WHERE ENGINE = 'InnoDB' AND FILE_TYPE <> 'TEMPORARY'"
 	}
 	rows, err := m.rows(ctx, "SELECT "+from)
 	if err != nil {

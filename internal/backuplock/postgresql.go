@@ -10,7 +10,8 @@ import (
 
 // postgresSettings are those without which another server on the same files does not start, or starts with less.
 const postgresSettings = "'data_directory', 'max_connections', 'max_prepared_transactions', 'max_worker_processes', " +
-	"'max_locks_per_transaction', 'max_wal_senders', 'shared_preload_libraries', 'huge_pages', 'wal_level', 'server_version'"
+	"'max_locks_per_transaction', 'max_wal_senders', 'shared_preload_libraries', 'huge_pages', 'wal_level', " +
+	"'server_version'"
 
 // postgresServer locks nothing.
 type postgresServer struct {

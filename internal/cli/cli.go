@@ -231,7 +231,7 @@ Start here:
 	return root
 }
 
-// zfsCmd gives the verb zfs: a look, and copies.
+// zfsCmd gives the verb zfs: a look, and snapshots.
 func zfsCmd(s *session) *cobra.Command {
 	c := advice.ZFS(s.out, s.look, s.print)
 	c.AddCommand(copies.Session{Open: s.open, Print: s.print, Out: s.out, Err: s.err, State: &s.state,

@@ -7,15 +7,14 @@
 //	verdicts := dbsnapshot.Retain(sets, dbsnapshot.Rule{Keep: 7}, time.Now())
 //
 // What is known of a snapshot stands in its own user properties, "bulkhead:…". Nothing else is kept, so nothing is lost
-// with a state directory. A snapshot that was not confirmed, since its maker was killed, is marked so. Callers see to it
-// that one of them changes snapshots at a time.
+// with a state directory. A snapshot that was not confirmed, since its maker was killed, is marked so. Callers see to
+// it that one of them changes snapshots at a time.
 package dbsnapshot
 
 import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 
@@ -44,7 +43,7 @@ type Layout struct {
 // Dataset is one file system of it.
 type Dataset struct {
 	Name  string `json:"name"`
-	Point string `json:"point"` // where it is mounted; "" where this process does not see it
+	Point string `json:"point"` // where the server sees it mounted; "" where it sees a part of it
 }
 
 // Pool is the pool of all of them.
@@ -74,8 +73,8 @@ func Find(storage *blockdev.Storage, db disks.DatabaseFiles, outside []string) (
 	files := slices.Clone(db.Files)
 	for _, name := range outside {
 		f := disks.PlacedFiles{Files: datafiles.Files{Kind: datafiles.Tablespace, Path: name, How: "the server"}}
-		var err error
-		if f.Place, err = storage.Place(db.Instance.Main.PID, name); err != nil {
+		place, err := storage.Place(db.Instance.Main.PID, name)
+		if f.Place = place; err != nil {
 			f.Trouble = err.Error()
 		}
 		files = append(files, f)
@@ -86,11 +85,16 @@ func Find(storage *blockdev.Storage, db disks.DatabaseFiles, outside []string) (
 			temporary[cmp.Or(f.Place.Real, f.Path)] = true
 		}
 	}
+	mounts, err := storage.MountsOf(db.Instance.Main.PID)
+	if err != nil {
+		return l, api.Errorf(api.CodeFailed, "is it still running?", "read the mounts of %s: %w", l.Instance, err)
+	}
 	for _, f := range files {
-		if f.Kind == datafiles.Temp || f.Trouble == "not there" {
+		internal := f.Kind == datafiles.Tablespace && f.Open > 0 && temporary[f.Path] // tables of running statements
+		if f.Kind == datafiles.Temp || internal || f.Trouble == "not there" {
 			continue // what no recovery reads
 		}
-		if err := l.add(storage, f, temporary); err != nil {
+		if err := l.add(mounts, f, temporary); err != nil {
 			return l, err
 		}
 	}
@@ -99,8 +103,8 @@ func Find(storage *blockdev.Storage, db disks.DatabaseFiles, outside []string) (
 	}
 	for _, d := range l.Datasets {
 		if pool, _, _ := strings.Cut(d.Name, "/"); pool != l.Pool() {
-			return l, refuse(fmt.Sprintf("files of %s are in two pools, %s and %s: no snapshot holds both at one moment",
-				l.Instance, l.Pool(), pool), "move them into one pool")
+			return l, refuse(fmt.Sprintf("files of %s are in two pools, %s and %s: no snapshot holds both at one "+
+				"moment", l.Instance, l.Pool(), pool), "move them into one pool")
 		}
 	}
 	slices.SortFunc(l.Datasets, func(a, b Dataset) int { return cmp.Compare(a.Name, b.Name) })
@@ -108,7 +112,7 @@ func Find(storage *blockdev.Storage, db disks.DatabaseFiles, outside []string) (
 }
 
 // add adds the dataset of one place, and those that are mounted below it.
-func (l *Layout) add(storage *blockdev.Storage, f disks.PlacedFiles, temporary map[string]bool) error {
+func (l *Layout) add(mounts mountinfo.Mounts, f disks.PlacedFiles, temporary map[string]bool) error {
 	where := fmt.Sprintf("%s of %s, %q", f.Kind, l.Instance, f.Path)
 	if f.Trouble != "" || f.Place.Layer == nil {
 		return refuse(fmt.Sprintf("what holds the %s was not found: %s", where, cmp.Or(f.Trouble, "no mount is known")),
@@ -119,7 +123,6 @@ func (l *Layout) add(storage *blockdev.Storage, f disks.PlacedFiles, temporary m
 			cmp.Or(f.Place.Layer.Type, "no file system")), "move it onto the pool that holds the data")
 	}
 	real := cmp.Or(f.Place.Real, f.Path)
-	mounts := mountinfo.Mounts(storage.Mounts())
 	d := Dataset{Name: f.Place.Layer.Source}
 	if m, is := mounts.Of(real); is && m.Type == "zfs" && m.Source == d.Name && m.Root == "/" {
 		d.Point = m.Point
@@ -131,6 +134,9 @@ func (l *Layout) add(storage *blockdev.Storage, f disks.PlacedFiles, temporary m
 	for _, m := range mounts {
 		if !strings.HasPrefix(m.Point, strings.TrimSuffix(real, "/")+"/") || !mounts.Visible(m) || temporary[m.Point] {
 			continue
+		}
+		if m.Type == "zfs" && strings.Contains(m.Source, "@") {
+			continue // a snapshot that somebody looked into, below .zfs
 		}
 		if m.Type != "zfs" {
 			return refuse(fmt.Sprintf("%q, below the %s, is on %s and not on ZFS", m.Point, where, m.Type),
@@ -145,22 +151,6 @@ func (l *Layout) dataset(d Dataset) {
 	if !slices.ContainsFunc(l.Datasets, func(o Dataset) bool { return o.Name == d.Name }) {
 		l.Datasets = append(l.Datasets, d)
 	}
-}
-
-// Holds says which dataset holds a path, and the rest of the path below its mount point.
-func (l Layout) Holds(name string) (dataset, rest string, is bool) {
-	best := -1
-	for i, d := range l.Datasets {
-		inside := d.Point != "" && (name == d.Point || strings.HasPrefix(name, strings.TrimSuffix(d.Point, "/")+"/"))
-		if inside && (best < 0 || len(d.Point) > len(l.Datasets[best].Point)) {
-			best = i
-		}
-	}
-	if best < 0 {
-		return "", "", false
-	}
-	rest, _ = strings.CutPrefix(path.Clean(name), strings.TrimSuffix(l.Datasets[best].Point, "/"))
-	return l.Datasets[best].Name, strings.TrimPrefix(rest, "/"), true
 }
 
 // text is the layout as a property.

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/backuplock"
@@ -57,10 +58,11 @@ type Taken struct {
 // name is what a snapshot may be called here: ZFS takes more.
 var name = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$`)
 
-// CheckName says what is wrong with the name of a snapshot or a clone.
+// CheckName says what is wrong with the name of a snapshot.
 func CheckName(text string) error {
 	if !name.MatchString(text) {
-		return fmt.Errorf("%q is no name: letters, digits and _.:- after a letter or a digit, 100 of them at most", text)
+		return fmt.Errorf("%q is no name: letters, digits and _.:- after a letter or a digit, 100 of them at most",
+			text)
 	}
 	return nil
 }
@@ -139,8 +141,10 @@ func position(properties map[string]string, p backuplock.Position) (notes []stri
 		propReplica: strings.Join(p.Replica, ", ")} {
 		switch {
 		case len(value) > maxProperty:
-			notes = append(notes, fmt.Sprintf("%s has %d bytes, which no property holds: it is not kept, and a clone "+
-				"tells it", strings.TrimPrefix(key, prefix), len(value)))
+			notes = append(notes, fmt.Sprintf("%s has %d bytes, more than a property of ZFS holds: it is not "+
+				"kept", strings.TrimPrefix(key, prefix), len(value)))
+		case strings.ContainsFunc(value, unicode.IsControl): // it would begin a line of what zfs get prints
+			notes = append(notes, strings.TrimPrefix(key, prefix)+" has control characters: it is not kept")
 		case value != "":
 			properties[key] = value
 		}
@@ -156,8 +160,8 @@ func clear(ctx context.Context, tools zfs.Tools, l Layout, snapshot string) (rep
 	}
 	for _, d := range there {
 		if !unfinished(d) || own(d, propInstance) != l.Instance {
-			return false, api.Errorf(api.CodeFailed, "take another name; `bulkhead zfs list` and `zfs list -t snapshot` show "+
-				"those that are there", "snapshot %s is there already", d.Name)
+			return false, api.Errorf(api.CodeFailed, "take another name; `bulkhead zfs list` and `zfs list -t "+
+				"snapshot` show those that are there", "snapshot %s is there already", d.Name)
 		}
 	}
 	return true, destroy(ctx, tools, there)

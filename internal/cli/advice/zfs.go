@@ -28,7 +28,7 @@ func ZFS(out io.Writer, look func() (*transaction.Controller, error), print func
 	c := &cobra.Command{
 		Use:   "zfs",
 		Short: "databases on ZFS: a look, snapshots",
-		Long:  "zfs looks at databases on ZFS, and makes copies of them.",
+		Long:  "zfs looks at databases on ZFS, and makes, lists and removes snapshots of them.",
 		Example: `  bulkhead zfs check
   bulkhead zfs snapshot mysql3306 before-upgrade`,
 	}

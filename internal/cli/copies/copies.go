@@ -1,4 +1,4 @@
-// Package copies has the verbs of zfs that make copies of databases: snapshots, and servers on clones of them.
+// Package copies has the verbs of zfs that make, list and remove snapshots of databases.
 package copies
 
 import (
@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -79,15 +79,16 @@ func (s Session) begin() (*work, error) {
 	return w, nil
 }
 
-// lockWait is how long a verb waits for another one that changes snapshots or clones.
+// lockWait is how long a verb waits for another one that changes snapshots.
 const lockWait = 30 * time.Second
 
-// whileAlone does what changes snapshots or clones while nobody else of this program does. It is not the lock of the
+// whileAlone does what changes snapshots while nobody else of this program does. It is not the lock of the
 // state directory: the agent needs that one, and this may take long.
 func (w *work) whileAlone(ctx context.Context, verb string, do func() error) error {
 	name := filepath.Join(*w.State, "zfs.lock")
 	for end := time.Now().Add(lockWait); ; {
-		file, err := statedir.TakeLock(name, statedir.Holder{PID: w.Self.PID, Verb: verb, Who: w.Who(), Since: time.Now()})
+		file, err := statedir.TakeLock(name, statedir.Holder{PID: w.Self.PID, Verb: verb, Who: w.Who(),
+			Since: time.Now()})
 		if err == nil {
 			err = do()
 			_ = file.Truncate(0)
@@ -143,16 +144,7 @@ func loginOf(inst engine.Instance, given map[string]*dblogin.Login) (*dblogin.Lo
 	if inst.Engine != engine.MySQL || inst.Socket == "" {
 		return nil, nil
 	}
-	return dblogin.Parse("mysql://root@localhost/?socket=" + inst.Socket)
-}
-
-// named reads INSTANCE@NAME.
-func named(cmd *cobra.Command, text string) (instance, name string, err error) {
-	instance, name, is := strings.Cut(text, "@")
-	if !is || instance == "" || name == "" {
-		return "", "", usage.Errorf(cmd, "%q is no snapshot: write INSTANCE@NAME; `bulkhead zfs list` lists them", text)
-	}
-	return instance, name, nil
+	return dblogin.Parse("mysql://root@localhost/?socket=" + url.QueryEscape(inst.Socket))
 }
 
 // ago is an age for people, of two units at most.

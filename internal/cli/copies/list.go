@@ -46,7 +46,9 @@ list), most of which the database has as well.`,
 				return err
 			}
 			if len(args) == 1 {
-				v.Snapshots = slices.DeleteFunc(v.Snapshots, func(t dbsnapshot.Set) bool { return t.Instance != args[0] })
+				v.Snapshots = slices.DeleteFunc(v.Snapshots, func(t dbsnapshot.Set) bool {
+					return t.Instance != args[0]
+				})
 			}
 			return s.Print(v, func() { s.printList(v) })
 		},
@@ -73,8 +75,8 @@ func (s Session) printList(v listing) {
 			cmp.Or(strings.Join(t.Clones, ", "), "-")})
 	}
 	render.Table(s.Out, rows)
-	render.Println(s.Out, "FREES: what removing this one alone would give back. Blocks that two snapshots share are in neither "+
-		"figure.")
+	render.Println(s.Out, "FREES: what removing this one alone would give back. Blocks that two snapshots share are "+
+		"in neither figure.")
 }
 
 // prune is the verb with its flags.
@@ -168,8 +170,8 @@ func (s Session) printVerdicts(verdicts []dbsnapshot.Verdict, dry bool) {
 		case v.Remove:
 			what = "removed"
 		}
-		rows = append(rows, []string{v.Set.String(), ago(time.Since(v.Set.Created)), policy.Bytes(v.Set.Used).Human(), what,
-			v.Why})
+		rows = append(rows, []string{v.Set.String(), ago(time.Since(v.Set.Created)), policy.Bytes(v.Set.Used).Human(),
+			what, v.Why})
 	}
 	if len(rows) == 1 {
 		render.Println(s.Out, "There is no snapshot that this is about.")

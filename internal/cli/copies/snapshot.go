@@ -44,8 +44,9 @@ there is no snapshot. The same happens when this program is killed.
 
 A snapshot is refused where it could not be of one moment: files in two pools, or on no ZFS.
 
-MySQL and MariaDB are asked as root over their socket unless --dsn says otherwise. The account needs RELOAD and
-REPLICATION CLIENT (MariaDB: BINLOG MONITOR, SLAVE MONITOR), and of MySQL 8 BACKUP_ADMIN.`,
+MySQL and MariaDB are asked as root over their socket unless --dsn says otherwise. The account needs RELOAD,
+PROCESS and REPLICATION CLIENT (MariaDB: BINLOG MONITOR, SLAVE MONITOR), and of MySQL 8 BACKUP_ADMIN and SELECT on
+performance_schema.log_status.`,
 		Example: `  bulkhead zfs snapshot mysql3306 before-upgrade
   bulkhead zfs snapshot mysql3306 monday --dsn mysql3306=@/root/mysql.dsn
   bulkhead zfs snapshot postgresql5432 monday --dsn postgresql5432=@/root/pg.dsn
@@ -95,8 +96,7 @@ func (s Session) snapshot(cmd *cobra.Command, f snapshot, name, text string) err
 		case db.Instance.Engine != engine.PostgreSQL: // which needs no lock
 			return noSession(name, errors.New("it has no socket that is known"))
 		default:
-			render.Printf(s.Err, "note: without --dsn %s is not asked: the snapshot has no LSN, and a clone of it the "+
-				"server's default settings\n", name)
+			render.Printf(s.Err, "note: without --dsn %s is not asked: no LSN and no settings are kept\n", name)
 		}
 	}
 	layout, err := layoutOf(w.Host, d, db, session)
@@ -138,9 +138,9 @@ func waited(err error) error {
 	if api.HintOf(err) != "" || errors.Is(err, context.Canceled) {
 		return err
 	}
-	return &api.Error{Code: api.CodeOf(err), Err: err, Hint: "nothing was kept. `SHOW PROCESSLIST` shows long statements " +
-		"and transactions, and accounts need the rights that --help names; --wait waits longer, --crash-consistent takes " +
-		"no lock"}
+	return &api.Error{Code: api.CodeOf(err), Err: err, Hint: "nothing was kept. `SHOW PROCESSLIST` shows long " +
+		"statements and transactions, and accounts need the rights that --help names; --wait waits longer, " +
+		"--crash-consistent takes no lock"}
 }
 
 // layoutOf finds the data sets of an instance, with what its server says of them.
@@ -174,7 +174,8 @@ func printLayout(s Session, l dbsnapshot.Layout, lock, name string) {
 
 func printTaken(s Session, t *dbsnapshot.Taken) {
 	if t.Replaced {
-		render.Printf(s.Err, "note: a snapshot %s was there that somebody was stopped halfway with: it was replaced\n", t.Name)
+		render.Printf(s.Err, "note: a snapshot %s was there that somebody was stopped halfway with: it was replaced\n",
+			t.Name)
 	}
 	for _, n := range t.Notes {
 		render.Printf(s.Err, "note: %s\n", n)
