@@ -53,7 +53,7 @@ func (s Set) Parts() []string {
 
 // List gives the snapshots that were made here, by instance, the newest first.
 func List(ctx context.Context, tools zfs.Tools) ([]Set, error) {
-	all, err := tools.SnapshotsWith(ctx, propertyNames()...)
+	all, err := tools.SnapshotsWith(ctx, propertyNames())
 	if err != nil {
 		return nil, err
 	}

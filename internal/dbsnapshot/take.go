@@ -167,9 +167,13 @@ func clear(ctx context.Context, tools zfs.Tools, l Layout, snapshot string) (rep
 	return true, destroy(ctx, tools, there)
 }
 
-// present are the snapshots of a name that are there.
+// present are the snapshots of a name that are there. Other pools are not asked: one of them may hang.
 func present(ctx context.Context, tools zfs.Tools, l Layout, snapshot string) ([]zfs.Snapshot, error) {
-	all, err := tools.SnapshotsWith(ctx, propState, propInstance)
+	var datasets []string
+	for _, d := range l.Datasets {
+		datasets = append(datasets, d.Name)
+	}
+	all, err := tools.SnapshotsWith(ctx, []string{propState, propInstance}, datasets...)
 	names := l.names(snapshot)
 	return slices.DeleteFunc(all, func(s zfs.Snapshot) bool { return !slices.Contains(names, s.Name) }), err
 }

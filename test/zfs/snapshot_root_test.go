@@ -95,6 +95,11 @@ func TestSnapshotOfMariaDBUnderCommits(t *testing.T) {
 	t.Logf("%d snapshots: the lock was held for %.0f ms at most, and no commit took longer than %v; %v transactions",
 		rounds(), longest*1000, wait.Round(time.Millisecond), l.reached())
 	r.listAndPrune(s.name)
+	if out := r.does(nil, "zfs", "check", s.name); !strings.Contains(out, pool+"/my/data") {
+		t.Errorf("zfs check does not show the data set:\n%s", out)
+	} else {
+		t.Log(out)
+	}
 }
 
 // listAndPrune looks at the snapshots of the rounds and removes all but two.

@@ -2,6 +2,7 @@ package zfs
 
 import (
 	"context"
+	"slices"
 	"strings"
 )
 
@@ -70,19 +71,23 @@ func (s Snapshot) Clones() []string {
 
 // Datasets gives file systems with all of their properties. Without names it is every one.
 func (t Tools) Datasets(ctx context.Context, names ...string) ([]Dataset, error) {
-	return t.get(ctx, "filesystem", "all", names...)
+	return t.get(ctx, "filesystem", "all", nil, names...)
 }
 
 // Snapshots gives those of a dataset and of all datasets below it.
 func (t Tools) Snapshots(ctx context.Context, dataset string) ([]Snapshot, error) {
-	found, err := t.get(ctx, "snapshot", "all", "-r", dataset)
+	found, err := t.get(ctx, "snapshot", "all", []string{"-r"}, dataset)
 	return snapshots(found), err
 }
 
-// SnapshotsWith gives every snapshot of every pool with some properties, which this version must know or which are a
-// user's.
-func (t Tools) SnapshotsWith(ctx context.Context, properties ...string) ([]Snapshot, error) {
-	found, err := t.get(ctx, "snapshot", strings.Join(properties, ","))
+// SnapshotsWith gives snapshots with some properties, which this version must know or which are a user's: those of the
+// datasets themselves, or every one of every pool without datasets.
+func (t Tools) SnapshotsWith(ctx context.Context, properties []string, datasets ...string) ([]Snapshot, error) {
+	var depth []string
+	if len(datasets) > 0 {
+		depth = []string{"-d", "1"}
+	}
+	found, err := t.get(ctx, "snapshot", strings.Join(properties, ","), depth, datasets...)
 	return snapshots(found), err
 }
 
@@ -95,12 +100,10 @@ func snapshots(found []Dataset) []Snapshot {
 }
 
 // get asks for properties: all, since one that this version does not know would be an error, or known ones.
-func (t Tools) get(ctx context.Context, kind, properties string, more ...string) ([]Dataset, error) {
-	args := []string{"get", "-H", "-p", "-o", "name,property,value,source", "-t", kind}
-	for len(more) > 0 && more[0] == "-r" {
-		args, more = append(args, "-r"), more[1:]
-	}
-	out, err := t.Run(ctx, t.ZFS, append(append(args, properties), more...)...)
+func (t Tools) get(ctx context.Context, kind, properties string, depth []string, names ...string) ([]Dataset, error) {
+	args := slices.Concat([]string{"get", "-H", "-p", "-o", "name,property,value,source", "-t", kind}, depth,
+		[]string{properties}, names)
+	out, err := t.Run(ctx, t.ZFS, args...)
 	if err != nil {
 		return nil, err
 	}

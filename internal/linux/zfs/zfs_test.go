@@ -114,11 +114,13 @@ printf 'tank/a@s\tnote:x\tone\ntwo\tlocal\ntank/a@s\tused\t9\tlocal\n'`)}
 func TestChange(t *testing.T) {
 	said := filepath.Join(t.TempDir(), "said")
 	tools := Tools{ZFS: program(t, `printf '%s|' "$@" >>`+said+"\n")}
-	err := errors.Join(
+	_, asked := tools.SnapshotsWith(t.Context(), []string{"used", "x:a"}, "p/a", "p/b")
+	err := errors.Join(asked,
 		tools.Snapshot(t.Context(), map[string]string{"x:b": "two words", "x:a": "$(id)"}, "p/a@s", "p/b@s"),
 		tools.Set(t.Context(), map[string]string{"x:b": "1", "x:a": "2"}, "p/a@s"), tools.Destroy(t.Context(), "p/a@s"))
 	got, _ := os.ReadFile(said)
-	want := "snapshot|-o|x:a=$(id)|-o|x:b=two words|p/a@s|p/b@s|set|x:a=2|x:b=1|p/a@s|destroy|p/a@s|"
+	want := "get|-H|-p|-o|name,property,value,source|-t|snapshot|-d|1|used,x:a|p/a|p/b|" +
+		"snapshot|-o|x:a=$(id)|-o|x:b=two words|p/a@s|p/b@s|set|x:a=2|x:b=1|p/a@s|destroy|p/a@s|"
 	if err != nil || string(got) != want {
 		t.Errorf("%v\n%s\nwant %s", err, got, want)
 	}
