@@ -35,11 +35,6 @@ type Session struct {
 	Who   func() string
 }
 
-// Commands gives the verbs.
-func (s Session) Commands() []*cobra.Command {
-	return []*cobra.Command{s.snapshotCmd(), s.listCmd(), s.pruneCmd()}
-}
-
 // changing are the flags of verbs that change something.
 type changing struct {
 	reason string
