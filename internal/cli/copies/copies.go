@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -80,6 +81,9 @@ const lockWait = 30 * time.Second
 // whileAlone does what changes snapshots while nobody else of this program does. It is not the lock of the
 // state directory: the agent needs that one, and this may take long.
 func (w *work) whileAlone(ctx context.Context, verb string, do func() error) error {
+	if err := os.MkdirAll(*w.State, 0o700); err != nil {
+		return err
+	}
 	name := filepath.Join(*w.State, "zfs.lock")
 	for end := time.Now().Add(lockWait); ; {
 		file, err := statedir.TakeLock(name, statedir.Holder{PID: w.Self.PID, Verb: verb, Who: w.Who(),

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -72,7 +73,7 @@ func TestList(t *testing.T) {
 // Two do not change snapshots at a time: the second one waits, and is told by whom it waited in vain.
 func TestWhileAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
+		dir := filepath.Join(t.TempDir(), "state") // which nothing made yet
 		w := &work{Session: Session{State: &dir, Who: func() string { return "ann" }, Err: io.Discard},
 			Controller: &transaction.Controller{}}
 		failed := errors.New("failed")

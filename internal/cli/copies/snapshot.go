@@ -118,10 +118,10 @@ func (s Session) snapshot(cmd *cobra.Command, f snapshot, name, text string) err
 			server = session
 		}
 		taken, err = dbsnapshot.Take(ctx, w.tools, server, lock, layout, text)
-		return err
+		return waited(err)
 	})
 	if err != nil {
-		return waited(err)
+		return err
 	}
 	w.note(ctx, "zfs snapshot", name+" "+text, f.reason, taken.Position.String())
 	return s.Print(taken, func() { printTaken(s, taken) })
@@ -135,7 +135,7 @@ func noSession(name string, err error) error {
 
 // waited adds what helps where a server did not lock in time.
 func waited(err error) error {
-	if api.HintOf(err) != "" || errors.Is(err, context.Canceled) {
+	if err == nil || api.HintOf(err) != "" || errors.Is(err, context.Canceled) {
 		return err
 	}
 	return &api.Error{Code: api.CodeOf(err), Err: err, Hint: "nothing was kept. `SHOW PROCESSLIST` shows long " +
