@@ -236,8 +236,8 @@ func (r *rig) mariadb() *server {
 			r.t.Fatal(err)
 		}
 		r.must("mariadb-install-db", "--no-defaults", "--user=mysql", "--datadir="+dir, "--skip-test-db",
-			"--auth-root-authentication-method=socket", "--auth-root-socket-user=root", "--skip-name-resolve", "--force",
-			"--innodb-log-file-size=32M")
+			"--auth-root-authentication-method=socket", "--auth-root-socket-user=root", "--skip-name-resolve",
+			"--force", "--innodb-log-file-size=32M")
 		fresh = dir
 	}
 	r.must("cp", "-a", fresh+"/.", data)
