@@ -25,6 +25,8 @@ const (
 	carried = 30 * time.Second
 	// longest is the longest time that is simulated.
 	longest = 7 * 24 * time.Hour
+	// mostCPUs is how many CPUs a host has at most: more is no figure of a host.
+	mostCPUs = 8192
 )
 
 // recorded is what a record says of a group that is promised something.
@@ -172,7 +174,8 @@ func rate(s *top.State, metric, group string) (v float64, known bool) {
 	return 0, false
 }
 
-func finite(v float64) bool { return v >= 0 && !math.IsInf(v, 1) }
+// finite says whether a figure can be one.
+func finite(v float64) bool { return v >= 0 && v <= 1e12 }
 
 // check says why the day cannot be simulated.
 func (r *recorded) check() error {
@@ -194,7 +197,7 @@ func (r *recorded) check() error {
 	case !simulate.Modelled(signal):
 		return failed("p95, heartbeat and waits are modelled", "%s is promised %s, of which there is no model", r.group,
 			signal)
-	case r.day.CPUs <= 0:
+	case r.day.CPUs < 1 || r.day.CPUs > mostCPUs:
 		return failed("switch the collector `stat` on: `bulkhead collectors`",
 			"the record does not say how many CPUs the host has")
 	case known == 0:

@@ -12,9 +12,11 @@ const MissedBound = 0.05
 // WorkBound is what part of the batch's work under the best static limit the loop is to leave.
 const WorkBound = 0.8
 
-// loop is the step function of package slo.
+// loop is the step function of package slo. In which second of a window it looks, of which it knows nothing, the seed
+// says.
 func (d *Day) loop(l slo.Loop) rule {
 	var state slo.State
+	phase := int(d.Seed % Window) //nolint:gosec // below 5
 	place := map[string]int{}
 	for i := range d.Groups {
 		place[d.Groups[i].Name] = i

@@ -22,7 +22,6 @@ const (
 	fullest  = 0.99 // use above it counts as this
 	noise    = 0.1  // standard deviation of what is measured, as a part of the value
 	stepPart = 0.1  // of all CPUs: a load that changes by it is a step
-	phase    = 2    // the second of a window at whose end the loop looks
 )
 
 // Day is the load of a host: a figure for each window, in cores.
