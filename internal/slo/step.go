@@ -214,11 +214,11 @@ func (r *run) squeeze(byKnob map[Knob]Candidate) {
 	r.say(Action{Verb: Nobody, Reason: "the target is missed, and no group that can be squeezed has a part in it"})
 }
 
-// undoVain gives back a knob that is as low as it can be, and brought nothing. There is nobody else to squeeze.
+// undoVain gives back a knob that brought nothing and cannot be lowered more. There is nobody else to squeeze.
 func (r *run) undoVain() bool {
 	for _, k := range r.heldKnobs() {
 		if r.Held[k].Vain > 0 {
-			r.bar(k, "it is at its floor, and that brought nothing")
+			r.bar(k, "nothing more can be taken from it, and that brought nothing")
 			return true
 		}
 	}

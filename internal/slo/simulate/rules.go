@@ -130,7 +130,8 @@ func (d *Day) koordlet() rule {
 // from the paper (Lo and others, "Heracles: Improving Resource Efficiency at Scale", ISCA 2015): each 15 s the batch is
 // switched off, for 5 min, when the target is missed, and when the load is above 85 % of its peak; on below 80 %; below
 // 10 % of slack it gets no more, below 5 % all CPUs but two are taken from it. In between it grows by a CPU each 2 s.
-// It begins with one CPU. Its controllers of caches, memory bandwidth, frequency and network have no model here. The
+// It begins with one CPU. The slack counts at each load, as the paper's text has it; its listing asks for it only
+// between 80 % and 85 %. Its controllers of caches, memory bandwidth, frequency and network have no model here. The
 // peak is the highest load of the day.
 func (d *Day) heracles() rule {
 	const poll, grow, off, on, few, fewer, kept, coolDown = 15, 2, 0.85, 0.80, 0.10, 0.05, 2, 300
