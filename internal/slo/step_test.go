@@ -174,7 +174,7 @@ func verbs(actions []Action) (out []Verb) {
 
 func TestSteps(t *testing.T) {
 	missed := Observation{Known: true, Value: 0.5, Candidates: []Candidate{batch(cpu, 2)}}
-	low := Observation{Known: true, Value: 0.5, Candidates: []Candidate{batch(cpu, 0.3)}}
+	low := Observation{Known: true, Value: 0.5, Candidates: []Candidate{batch(cpu, 0.15)}}
 	innocent := Observation{Known: true, Value: 0.5, Candidates: []Candidate{{Knob: cpu, Bounds: Bounds{Ceiling: 2},
 		Role: policy.RoleBatch, Share: 0.01, Use: 0.02}}}
 	held := State{Held: map[Knob]Held{cpu: {Value: 1}}}

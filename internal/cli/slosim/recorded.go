@@ -97,7 +97,9 @@ func (r *recorded) take(s *top.State) {
 	load, loadKnown := rate(s, "bulkhead_group_cpu_seconds_total", r.group)
 	busy, busyKnown := rate(s, "bulkhead_host_cpu_seconds_total", "")
 	for _, f := range s.Figures("bulkhead_host_cpus", "") {
-		r.day.CPUs = math.Max(r.day.CPUs, f.Value)
+		if finite(f.Value) {
+			r.day.CPUs = math.Max(r.day.CPUs, f.Value)
+		}
 	}
 	if signal == "" || !finite(target) || target <= 0 || !loadKnown || !busyKnown {
 		return
@@ -143,7 +145,7 @@ func (r *recorded) squeezable(s *top.State) (all []*simulate.Group) {
 			r.groups[of.Name], r.capped[of.Name] = g, true
 		}
 		limited := s.Read(observe.Limits).IsZero()
-		for _, f := range s.Figures("bulkhead_group_limit_asked", of.Name) {
+		for _, f := range s.Figures("bulkhead_group_limit", of.Name) {
 			if f.Labels[0] == string(policy.KeyCPULimit) && finite(f.Value) {
 				g.Ceiling, limited = math.Max(g.Ceiling, f.Value), true
 			}

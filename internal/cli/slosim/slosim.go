@@ -296,7 +296,7 @@ func (v *view) print(out io.Writer) {
 	if !v.Kept {
 		kept = "does not keep"
 	}
-	render.Printf(out, "\nThe loop %s its bounds here: at most %s of windows missed 10 s after a step, at least %s of "+
+	render.Printf(out, "The loop %s its bounds here: at most %s of windows missed 10 s after a step, at least %s of "+
 		"the work under the best static limit.\n", kept, percent(simulate.MissedBound), percent(simulate.WorkBound))
 }
 

@@ -57,7 +57,7 @@ func written(t testing.TB, signal string) string {
 				{Name: observe.Stat, Figures: []record.Figure{{Key: key("host_cpus"), Value: 4},
 					{Key: key("host_cpu_seconds_total", "busy"), Value: c.busy}}},
 				{Name: observe.Limits, Figures: []record.Figure{
-					{Key: key("group_limit_asked", "reports", "batch", "", "cpu.limit", ""), Value: 3},
+					{Key: key("group_limit", "reports", "batch", "", "cpu.limit", ""), Value: 3},
 					{Key: key("group_slo_target", append(db, signal)...), Value: 0.012},
 					{Key: key("group_slo_value", append(db, signal)...), Value: value}}}}}
 			for j := range tick.Parts {
@@ -228,10 +228,10 @@ func TestSenseless(t *testing.T) {
 				add(observe.CPU, "group_cpu_seconds_total", db...)
 				add(observe.Stat, "host_cpu_seconds_total", "busy")
 				add(observe.Limits, "group_slo_target", append(db, "waits")...)
-				for _, metric := range []string{"host_cpus", "group_slo_value", "group_limit_asked"} {
+				for _, metric := range []string{"host_cpus", "group_slo_value", "group_limit"} {
 					at := &tick.Parts[1]
 					labels := map[string][]string{"group_slo_value": append(db, "waits"),
-						"group_limit_asked": {"b", "batch", "", "cpu.limit", ""}}[metric]
+						"group_limit": {"b", "batch", "", "cpu.limit", ""}}[metric]
 					if metric != "host_cpus" {
 						at = &tick.Parts[2]
 					}
