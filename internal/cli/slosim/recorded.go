@@ -16,11 +16,11 @@ import (
 	"bulkhead/internal/observe/top"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/slo"
-	"bulkhead/internal/slo/simulate"
+	"bulkhead/internal/slomodel"
 )
 
 const (
-	window = simulate.Window * time.Second
+	window = slomodel.Window * time.Second
 	// carried is for how long figures count when there is no newer sample.
 	carried = 30 * time.Second
 	// longest is the longest time that is simulated.
@@ -33,19 +33,19 @@ const (
 type recorded struct {
 	group  string
 	from   time.Time
-	day    *simulate.Day
+	day    *slomodel.Day
 	values []float64 // of each window; 0 is not known
-	groups map[string]*simulate.Group
+	groups map[string]*slomodel.Group
 	capped map[string]bool // groups that had a limit in each window so far
 	filled int             // windows
-	target simulate.Missed
+	target slomodel.Missed
 }
 
 // read makes a day of what was recorded. What is damaged in the record is left out.
 func read(ctx context.Context, segments io.Reader, group string, from, to time.Time) (*recorded, error) {
 	n := int(to.Sub(from) / window)
-	r := &recorded{group: group, from: from, values: make([]float64, n), groups: map[string]*simulate.Group{},
-		capped: map[string]bool{}, day: &simulate.Day{Load: make([]float64, n), Others: make([]float64, n),
+	r := &recorded{group: group, from: from, values: make([]float64, n), groups: map[string]*slomodel.Group{},
+		capped: map[string]bool{}, day: &slomodel.Day{Load: make([]float64, n), Others: make([]float64, n),
 			Known: make([]bool, n)}}
 	var s *top.State
 	err := record.Walk(segments, from.Add(-record.Before), to, func(t record.Tick) error {
@@ -72,7 +72,7 @@ func read(ctx context.Context, segments io.Reader, group string, from, to time.T
 	return r, nil
 }
 
-func sorted(all map[string]*simulate.Group) (names []string) {
+func sorted(all map[string]*slomodel.Group) (names []string) {
 	for name := range all {
 		names = append(names, name)
 	}
@@ -129,7 +129,7 @@ func (r *recorded) take(s *top.State) {
 }
 
 // squeezable are the groups of role batch and helper that are below no other of them and hold no database of theirs.
-func (r *recorded) squeezable(s *top.State) (all []*simulate.Group) {
+func (r *recorded) squeezable(s *top.State) (all []*slomodel.Group) {
 	above := ""
 	for _, of := range s.Groups() {
 		role := policy.Role(of.Role)
@@ -141,7 +141,7 @@ func (r *recorded) squeezable(s *top.State) (all []*simulate.Group) {
 		g := r.groups[of.Name]
 		if g == nil {
 			n := len(r.values)
-			g = &simulate.Group{Name: of.Name, Role: role, Wanted: make([]float64, n), Used: make([]float64, n)}
+			g = &slomodel.Group{Name: of.Name, Role: role, Wanted: make([]float64, n), Used: make([]float64, n)}
 			r.groups[of.Name], r.capped[of.Name] = g, true
 		}
 		limited := s.Read(observe.Limits).IsZero()
@@ -193,10 +193,10 @@ func (r *recorded) check() error {
 	signal := r.day.Target.Signal
 	switch {
 	case signal == "":
-		return failed("give it a `slo:` in the policy, which by default only says what it would do, and come back in a "+
-			"day; `bulkhead slo simulate` without a group needs no record",
+		return failed("give it a `slo:` in the policy, which by default only says what it would do, and come back "+
+			"in a day; `bulkhead slo simulate` without a group needs no record",
 			"the record says of no promise to %q between %s and %s", r.group, moment(r.from), moment(r.end()))
-	case !simulate.Modelled(signal):
+	case !slomodel.Modelled(signal):
 		return failed("p95, heartbeat and waits are modelled", "%s is promised %s, of which there is no model", r.group,
 			signal)
 	case r.day.CPUs < 1 || r.day.CPUs > mostCPUs:

@@ -18,7 +18,7 @@ import (
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/observe/record"
 	"bulkhead/internal/slo"
-	"bulkhead/internal/slo/simulate"
+	"bulkhead/internal/slomodel"
 )
 
 // Session is what the verb shares with the others.
@@ -94,8 +94,8 @@ beforehand. A window has 5 s and is missed when its worst second is.`,
 			return s.Print(v, func() { v.print(s.Out) })
 		},
 	}
-	c.Flags().StringVar(&o.from, "from", "", "of INSTANCE: from what `time` on: 02:10, 2026-11-20 02:10, or 90m for 90 "+
-		"minutes before the end (default an hour before it, of a --file all)")
+	c.Flags().StringVar(&o.from, "from", "", "of INSTANCE: from what `time` on: 02:10, 2026-11-20 02:10, or 90m for "+
+		"90 minutes before the end (default an hour before it, of a --file all)")
 	c.Flags().StringVar(&o.to, "to", "", "of INSTANCE: until what `time` (default what there is)")
 	c.Flags().IntVar(&o.cpus, "cpus", 8, "without INSTANCE: how many `CPUs` the host has")
 	usage.SpanFlag(c, &o.step, "step", 10*time.Minute, "without INSTANCE: how long each step of the load lasts")
@@ -114,11 +114,11 @@ type view struct {
 	Signal slo.Signal `json:"signal"`
 	Target float64    `json:"target"`
 	// Recorded are windows as they were recorded. Fit is within which part of what the model says half of them are.
-	Recorded *simulate.Missed `json:"recorded,omitempty"`
+	Recorded *slomodel.Missed `json:"recorded,omitempty"`
 	Fit      *float64         `json:"fit,omitempty"`
 	// Said is what the loop says in mode advise on the values as they were recorded.
 	Said  []said            `json:"said,omitempty"`
-	Rules []simulate.Result `json:"rules"`
+	Rules []slomodel.Result `json:"rules"`
 	Kept  bool              `json:"bounds_kept"` // by the loop
 
 	load string // what is simulated, for people
@@ -137,16 +137,17 @@ func (o *options) view(ctx context.Context, s Session, cmd *cobra.Command, args 
 	case len(args) == 0 && recordFlags:
 		return nil, usage.Errorf(cmd, "--file, --from and --to are of a record: say of which INSTANCE")
 	case len(args) == 1 && made:
-		return nil, usage.Errorf(cmd, "--cpus and --step are for a load that is made up: leave them out with an INSTANCE")
+		return nil, usage.Errorf(cmd, "--cpus and --step are for a load that is made up: leave them out with an "+
+			"INSTANCE")
 	case o.cpus < 1 || o.cpus > 4096:
 		return nil, usage.Errorf(cmd, "--cpus is from 1 to 4096")
 	case o.step < window || o.step > steps || o.step%window != 0:
 		return nil, usage.Errorf(cmd, "--step is from %s to %s, in whole 5 s", long(window), long(steps))
 	}
 	v := &view{Model: model}
-	var d *simulate.Day
+	var d *slomodel.Day
 	if len(args) == 0 {
-		d = simulate.Steps(float64(o.cpus), int(steps/window), int(o.step/window), o.seed)
+		d = slomodel.Steps(float64(o.cpus), int(steps/window), int(o.step/window), o.seed)
 		v.load = fmt.Sprintf("a load that is made up: %s in steps of %s", long(steps), long(o.step))
 	} else {
 		r, err := o.recorded(ctx, s, cmd, args[0])
@@ -163,7 +164,7 @@ func (o *options) view(ctx context.Context, s Session, cmd *cobra.Command, args 
 	v.CPUs, v.Signal, v.Target, v.Rules = d.CPUs, d.Target.Signal, d.Target.Value, d.Compare()
 	for _, r := range v.Rules {
 		if r.Rule == "loop" {
-			v.Kept = r.After10.Part() <= simulate.MissedBound && r.OfBest >= simulate.WorkBound
+			v.Kept = r.After10.Part() <= slomodel.MissedBound && r.OfBest >= slomodel.WorkBound
 		}
 	}
 	return v, nil
@@ -227,7 +228,7 @@ func earlier(a, b time.Time) time.Time {
 // recorded takes in what the record says of itself.
 func (v *view) recorded(r *recorded) {
 	from, to := r.from, r.end()
-	v.Group, v.From, v.To, v.Recorded = r.group, &from, &to, &simulate.Missed{}
+	v.Group, v.From, v.To, v.Recorded = r.group, &from, &to, &slomodel.Missed{}
 	v.load = fmt.Sprintf("%s as it was recorded from %s to %s", r.group, moment(from), moment(to))
 	for w, value := range r.values {
 		if r.day.Known[w] && value > 0 {
@@ -266,7 +267,8 @@ func (v *view) print(out io.Writer) {
 		render.Printf(out, "recorded: %d of %s missed; half of the values are within %.0f %% of what the model says\n",
 			v.Recorded.Missed, render.Count(v.Recorded.Windows, "window", "windows"), 100**v.Fit)
 		if *v.Fit > poorFit {
-			render.Println(out, "That is a poor fit: what the instance waits for is hardly the CPUs. Do not go by the table.")
+			render.Println(out, "That is a poor fit: what the instance waits for is hardly the CPUs. Do not go by the "+
+				"table.")
 		}
 		render.Println(out, "\nOn these values, which do not answer to it, the loop in mode advise says:")
 		for i, one := range v.Said {
@@ -297,13 +299,13 @@ func (v *view) print(out io.Writer) {
 		kept = "does not keep"
 	}
 	render.Printf(out, "The loop %s its bounds here: at most %s of windows missed 10 s after a step, at least %s of "+
-		"the work under the best static limit.\n", kept, percent(simulate.MissedBound), percent(simulate.WorkBound))
+		"the work under the best static limit.\n", kept, percent(slomodel.MissedBound), percent(slomodel.WorkBound))
 }
 
 // poorFit is from when on the model says little of a record.
 const poorFit = 0.5
 
-func part(m simulate.Missed) string {
+func part(m slomodel.Missed) string {
 	if m.Windows == 0 {
 		return "-"
 	}

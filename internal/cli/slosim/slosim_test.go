@@ -46,7 +46,9 @@ func written(t testing.TB, signal string) string {
 			c.busy, c.db, c.backup = c.busy+5*(1.2+reports), c.db+5, c.backup+1
 			c.reports, c.waited = c.reports+5*reports, c.waited+2.5*reports
 			db := []string{"mysql3306", "database", "mysql"}
-			key := func(metric string, labels ...string) record.Key { return record.KeyOf("bulkhead_"+metric, labels...) }
+			key := func(metric string, labels ...string) record.Key {
+				return record.KeyOf("bulkhead_"+metric, labels...)
+			}
 			tick := record.Tick{At: at, Parts: []record.Part{
 				{Name: observe.CPU, Figures: []record.Figure{
 					{Key: key("group_cpu_seconds_total", db...), Value: c.db},
@@ -214,7 +216,8 @@ func TestGarbage(t *testing.T) {
 // Figures that make no sense, in a record that is whole.
 func TestSenseless(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		any := rapid.SampledFrom([]float64{-1, 0, 1e-300, 0.01, 1, 4, 1e9, 1e300, math.MaxFloat64, math.Inf(1), math.NaN()})
+		figures := rapid.SampledFrom([]float64{-1, 0, 1e-300, 0.01, 1, 4, 1e9, 1e300, math.MaxFloat64,
+			math.Inf(1), math.NaN()})
 		db := []string{"a", "database", ""}
 		var b bytes.Buffer
 		err := record.Write(&b, func(yield func(record.Tick) error) error {
@@ -222,7 +225,8 @@ func TestSenseless(t *testing.T) {
 				at := begin.Add(time.Duration(i) * 5 * time.Second)
 				tick := record.Tick{At: at}
 				add := func(p observe.Part, metric string, labels ...string) {
-					figure := record.Figure{Key: record.KeyOf("bulkhead_"+metric, labels...), Value: any.Draw(t, metric)}
+					figure := record.Figure{Key: record.KeyOf("bulkhead_"+metric, labels...)}
+					figure.Value = figures.Draw(t, metric)
 					tick.Parts = append(tick.Parts, record.Part{Name: p, Read: at, Figures: []record.Figure{figure}})
 				}
 				add(observe.CPU, "group_cpu_seconds_total", db...)
@@ -236,9 +240,9 @@ func TestSenseless(t *testing.T) {
 						at = &tick.Parts[2]
 					}
 					at.Figures = append(at.Figures, record.Figure{Key: record.KeyOf("bulkhead_"+metric, labels...),
-						Value: any.Draw(t, metric)})
+						Value: figures.Draw(t, metric)})
 				}
-				tick.Parts[0].Figures = append(tick.Parts[0].Figures, record.Figure{Value: any.Draw(t, "batch"),
+				tick.Parts[0].Figures = append(tick.Parts[0].Figures, record.Figure{Value: figures.Draw(t, "batch"),
 					Key: record.KeyOf("bulkhead_group_cpu_seconds_total", "b", "batch", "")})
 				if err := yield(tick); err != nil {
 					return err

@@ -1,4 +1,4 @@
-package simulate
+package slomodel
 
 import (
 	"math"
@@ -11,6 +11,21 @@ const MissedBound = 0.05
 
 // WorkBound is what part of the batch's work under the best static limit the loop is to leave.
 const WorkBound = 0.8
+
+// Compare runs all rules: none, the best static limit, the loop, the rules of koordlet and of Heracles, and the best
+// limit of each moment, which nobody knows beforehand.
+func (d *Day) Compare() []Result {
+	best := d.bestStatic()
+	all := []Result{d.run("no policy", func(seen, *caps) int { return 0 }), best,
+		d.run("loop", d.loop(slo.Loop{Mode: slo.Act, Target: d.Target})), d.run("koordlet", d.koordlet()),
+		d.run("Heracles", d.heracles()), d.run("best limit of each moment", d.eachMoment())}
+	for i := range all {
+		if best.Work > 0 {
+			all[i].OfBest = all[i].Work / best.Work
+		}
+	}
+	return all
+}
 
 // loop is the step function of package slo. In which second of a window it looks, of which it knows nothing, the seed
 // says.

@@ -1,4 +1,4 @@
-package simulate
+package slomodel
 
 import (
 	"math"
@@ -14,9 +14,10 @@ import (
 
 // drawDay draws a day of at most 20 minutes with some groups, gaps and steps.
 func drawDay(t *rapid.T) *Day {
-	d := &Day{CPUs: rapid.SampledFrom([]float64{1, 2, 8}).Draw(t, "cpus"), Base: 0.01, Seed: rapid.Uint64().Draw(t, "seed"),
-		Target: slo.Target{Signal: rapid.SampledFrom([]slo.Signal{slo.P95, slo.Heartbeat, slo.Waits}).Draw(t, "signal"),
-			Value: rapid.SampledFrom([]float64{0.005, 0.02, 0.05}).Draw(t, "target")}}
+	d := &Day{CPUs: rapid.SampledFrom([]float64{1, 2, 8}).Draw(t, "cpus"), Base: 0.01}
+	d.Seed = rapid.Uint64().Draw(t, "seed")
+	d.Target.Signal = rapid.SampledFrom([]slo.Signal{slo.P95, slo.Heartbeat, slo.Waits}).Draw(t, "signal")
+	d.Target.Value = rapid.SampledFrom([]float64{0.005, 0.02, 0.05}).Draw(t, "target")
 	for i := range rapid.IntRange(1, 3).Draw(t, "groups") {
 		g := Group{Name: string(rune('a' + i)), Role: policy.RoleBatch}
 		g.Ceiling = rapid.SampledFrom([]float64{0.5, 1, d.CPUs}).Draw(t, "ceiling")
@@ -105,7 +106,8 @@ func TestNothingChangesInAQuietHalfHour(t *testing.T) {
 func TestRulesOfOthers(t *testing.T) {
 	d := constant(30, 2, 0.050)
 	// 65 % of 8 CPUs, less 2, for 30 minutes, reached after the first second.
-	if r := d.run("koordlet", d.koordlet()); r.Changes != 1 || math.Abs(r.Work-(3.2*1799+6)) > 1e-6 || r.All.Missed != 1 {
+	r := d.run("koordlet", d.koordlet())
+	if r.Changes != 1 || math.Abs(r.Work-(3.2*1799+6)) > 1e-6 || r.All.Missed != 1 {
 		t.Errorf("koordlet: %+v", r)
 	}
 	d = constant(30, 2, 0.012) // missed even alone: 13.3 ms
@@ -198,14 +200,16 @@ func TestLoopKeepsItsBounds(t *testing.T) {
 				d := Steps(cpus, 4*720, minutes*60/Window, seed)
 				all := d.Compare()
 				loop := all[2]
-				after10.Windows, after10.Missed = after10.Windows+loop.After10.Windows, after10.Missed+loop.After10.Missed
-				after20.Windows, after20.Missed = after20.Windows+loop.After20.Windows, after20.Missed+loop.After20.Missed
+				after10.Windows += loop.After10.Windows
+				after10.Missed += loop.After10.Missed
+				after20.Windows += loop.After20.Windows
+				after20.Missed += loop.After20.Missed
 				work, static, moment = work+loop.Work, static+all[1].Work, moment+all[5].Work
 				koordlet, heracles = koordlet+all[3].Work, heracles+all[4].Work
 				changes += loop.Changes
 			}
-			t.Logf("%2.0f CPUs, steps of %2d min: missed %.1f %% 10 s after, %.1f %% 20 s after, work %.2f of best static, "+
-				"%.2f of each moment (koordlet %.2f, Heracles %.2f), %.1f changes an hour", cpus, minutes,
+			t.Logf("%2.0f CPUs, steps of %2d min: missed %.1f %% 10 s after, %.1f %% 20 s after, work %.2f of best "+
+				"static, %.2f of each moment (koordlet %.2f, Heracles %.2f), %.1f changes an hour", cpus, minutes,
 				100*after10.Part(), 100*after20.Part(), work/static, work/moment, koordlet/static, heracles/static,
 				float64(changes)/float64(4*seeds))
 			if after10.Part() > MissedBound || work < WorkBound*static {

@@ -1,11 +1,11 @@
-// Package simulate runs the step function of package slo on a model of a host, beside other rules that hold a batch
+// Package slomodel runs the step function of package slo on a model of a host, beside other rules that hold a batch
 // back. It reads nothing and has no clock: the same day and seed give the same result.
 //
 // The model is one queue. The database gets the CPU time that it asks for, groups that may be squeezed share what is
 // left, up to their limits, and the database's time is that of a queue at the use of all: base / (1 - use). A limit
 // counts from the next second on. There are no disks, no memory, no locks, no run queues of single CPUs and no cost of
 // throttling in it, so that it says how rules compare, and not what a host would do.
-package simulate
+package slomodel
 
 import (
 	"math"
@@ -196,21 +196,6 @@ func (d *Day) run(name string, of rule) Result {
 		}
 	}
 	return r
-}
-
-// Compare runs all rules: none, the best static limit, the loop, the rules of koordlet and of Heracles, and the best
-// limit of each moment, which nobody knows beforehand.
-func (d *Day) Compare() []Result {
-	best := d.bestStatic()
-	all := []Result{d.run("no policy", func(seen, *caps) int { return 0 }), best,
-		d.run("loop", d.loop(slo.Loop{Mode: slo.Act, Target: d.Target})), d.run("koordlet", d.koordlet()),
-		d.run("Heracles", d.heracles()), d.run("best limit of each moment", d.eachMoment())}
-	for i := range all {
-		if best.Work > 0 {
-			all[i].OfBest = all[i].Work / best.Work
-		}
-	}
-	return all
 }
 
 // Suggestion is what the loop says on values that were recorded.
