@@ -124,20 +124,24 @@ func (r *run) seen(o Observation) {
 		r.Wait--
 		return
 	}
-	misses := 0
-	for _, missed := range r.Recent {
-		if missed {
-			misses++
-		}
-	}
 	switch {
 	case r.judged():
-	case (misses >= 2 || raw > heavy) && r.Load > 1-lowSlack && !easing:
+	case (r.misses() >= 2 || raw > heavy) && r.Load > 1-lowSlack && !easing:
 		r.squeeze(byKnob)
 	case r.Calm >= calmTicks:
 		r.Said = Action{}
 		r.give(byKnob)
 	}
+}
+
+// misses counts those of the last ticks that were missed.
+func (r *run) misses() (n int) {
+	for _, missed := range r.Recent {
+		if missed {
+			n++
+		}
+	}
+	return n
 }
 
 // count keeps the ticks that were missed, and those with slack, by the smoothed load.

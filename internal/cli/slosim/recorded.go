@@ -25,6 +25,8 @@ const (
 	carried = 30 * time.Second
 	// longest is the longest time that is simulated.
 	longest = 7 * 24 * time.Hour
+	// least is a value below which none is one of a database: a nanosecond.
+	least = 1e-9
 	// mostCPUs is how many CPUs a host has at most: more is no figure of a host.
 	mostCPUs = 8192
 )
@@ -38,7 +40,6 @@ type recorded struct {
 	groups map[string]*slomodel.Group
 	capped map[string]bool // groups that had a limit in each window so far
 	filled int             // windows
-	target slomodel.Missed
 }
 
 // read makes a day of what was recorded. What is damaged in the record is left out.
@@ -101,7 +102,7 @@ func (r *recorded) take(s *top.State) {
 			r.day.CPUs = math.Max(r.day.CPUs, f.Value)
 		}
 	}
-	if signal == "" || !finite(target) || target <= 0 || !loadKnown || !busyKnown {
+	if signal == "" || !finite(target) || target < least || !loadKnown || !busyKnown {
 		return
 	}
 	if signal != r.day.Target.Signal { // the figures before are of something else
@@ -122,7 +123,7 @@ func (r *recorded) take(s *top.State) {
 	}
 	for w := first; w < to; w++ {
 		r.day.Load[w], r.day.Others[w], r.day.Known[w] = load, rest, true
-		if finite(value) {
+		if finite(value) && value >= least {
 			r.values[w] = value
 		}
 	}

@@ -130,19 +130,27 @@ type said struct {
 	Text string    `json:"text"`
 }
 
-func (o *options) view(ctx context.Context, s Session, cmd *cobra.Command, args []string) (*view, error) {
+// check says what is wrong with the flags.
+func (o *options) check(cmd *cobra.Command, args []string) error {
 	recordFlags := o.file != "" || o.from != "" || o.to != ""
 	made := cmd.Flags().Changed("cpus") || cmd.Flags().Changed("step")
 	switch {
 	case len(args) == 0 && recordFlags:
-		return nil, usage.Errorf(cmd, "--file, --from and --to are of a record: say of which INSTANCE")
+		return usage.Errorf(cmd, "--file, --from and --to are of a record: say of which INSTANCE")
 	case len(args) == 1 && made:
-		return nil, usage.Errorf(cmd, "--cpus and --step are for a load that is made up: leave them out with an "+
+		return usage.Errorf(cmd, "--cpus and --step are for a load that is made up: leave them out with an "+
 			"INSTANCE")
 	case o.cpus < 1 || o.cpus > 4096:
-		return nil, usage.Errorf(cmd, "--cpus is from 1 to 4096")
+		return usage.Errorf(cmd, "--cpus is from 1 to 4096")
 	case o.step < window || o.step > steps || o.step%window != 0:
-		return nil, usage.Errorf(cmd, "--step is from %s to %s, in whole 5 s", long(window), long(steps))
+		return usage.Errorf(cmd, "--step is from %s to %s, in whole 5 s", long(window), long(steps))
+	}
+	return nil
+}
+
+func (o *options) view(ctx context.Context, s Session, cmd *cobra.Command, args []string) (*view, error) {
+	if err := o.check(cmd, args); err != nil {
+		return nil, err
 	}
 	v := &view{Model: model}
 	var d *slomodel.Day
