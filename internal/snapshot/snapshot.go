@@ -133,6 +133,7 @@ type Cache struct {
 	sources  []policy.Source
 	problems policy.Problems
 	tracker  recognise.Tracker
+	memory   classify.Memory
 	placed   int // how many placements the last snapshot had
 }
 
