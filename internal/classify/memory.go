@@ -202,7 +202,8 @@ func (l *look) distinct() bool { return len(l.byPID) == len(l.subjects) }
 
 // sameProcess compares all of two processes that a rule, or what protects a process, can ask about.
 func sameProcess(a, b *procfs.Process) bool {
-	return procfs.Same(a, b) && a.Exited() == b.Exited() && slices.Equal(a.Groups, b.Groups)
+	return procfs.Same(a, b) && a.Exited() == b.Exited() && (a.State == 'Z') == (b.State == 'Z') &&
+		slices.Equal(a.Groups, b.Groups)
 }
 
 // sameInstance compares all but who belongs to an instance, and what showed that it is one.
