@@ -14,7 +14,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// changing is a host whose process table changes as one does: forks, execs, exits that leave orphans, pids that are given again.
+// changing is a host whose process table changes as one does: forks, execs, exits that leave orphans, pids that are
+// given again.
 type changing struct {
 	procs     []procfs.Process // by pid
 	instances []engine.Instance

@@ -62,8 +62,8 @@ func BenchmarkPassNothingToDo(b *testing.B) {
 	}
 }
 
-// BenchmarkLookAfterAFork is a quick look of the agent at 50 groups of 2,000 processes, all in their places, of which one
-// is another one each time.
+// BenchmarkLookAfterAFork is a quick look of the agent at 50 groups of 2,000 processes, all in their places, of which
+// one is another one each time.
 func BenchmarkLookAfterAFork(b *testing.B) {
 	const groups, processes = 50, 2000
 	root := testhost.Root(b)
@@ -75,8 +75,8 @@ func BenchmarkLookAfterAFork(b *testing.B) {
 	var text strings.Builder
 	fmt.Fprintf(&text, "version: 1\nhost: {root: %s}\ngroups:\n", root)
 	for g := range groups {
-		fmt.Fprintf(&text, "  g%02d: {match: [{cmdline: '^made-up 6%02d$'}], cpu: {weight: 100, limit: 1}, tasks: 1000}\n",
-			g, g)
+		fmt.Fprintf(&text, "  g%02d: {match: [{cmdline: '^made-up 6%02d$'}], cpu: {weight: 100, limit: 1}, tasks: "+
+			"1000}\n", g, g)
 	}
 	ctx := context.Background()
 	if _, err := Do(ctx, c, api.Request{Verb: "apply", By: "benchmark",

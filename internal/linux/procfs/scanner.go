@@ -360,7 +360,8 @@ func Same(a, b *Process) bool {
 		a.Exe == b.Exe && a.Script == b.Script && slices.Equal(a.Args, b.Args) && a.ArgsTruncated == b.ArgsTruncated &&
 		a.UID == b.UID && a.GID == b.GID && a.RT == b.RT &&
 		a.ForeignNamespace == b.ForeignNamespace && slices.Equal(a.Env, b.Env) &&
-		(reflect.ValueOf(a.Cgroups).Pointer() == reflect.ValueOf(b.Cgroups).Pointer() || maps.Equal(a.Cgroups, b.Cgroups))
+		(reflect.ValueOf(a.Cgroups).Pointer() == reflect.ValueOf(b.Cgroups).Pointer() || // most share theirs
+			maps.Equal(a.Cgroups, b.Cgroups))
 }
 
 // ReadSome reads these processes and leaves the table as it is, for a first idea of what events tell of; those
