@@ -327,3 +327,53 @@ func BenchmarkLook(b *testing.B) {
 		})
 	}
 }
+
+// Each thing that a verdict depends on counts when it alone changes.
+func TestMemorySeesEachChange(t *testing.T) {
+	const container = "/docker/0123456789012345678901234567890123456789012345678901234567890123"
+	host := func() (in Input) {
+		in = input(proc(10, "/bin/a"), proc(11, "/bin/b"), proc(12, "/usr/bin/pg_dump", "pg_dump"),
+			proc(13, "/bin/self"), proc(14, "/bin/c"), proc(15, "/bin/d"), proc(16, "/bin/e"))
+		in.Processes[1].PPID, in.Processes[5].UID = 10, uids["mysql"]
+		in.Processes[3].Cgroups = map[string]string{"cpu": container}
+		in.Processes[4].Cgroups = in.Processes[3].Cgroups
+		in.Self, in.UserID = in.Processes[3].ID, lookupIn(maps.Clone(uids))
+		in.Pins = map[procfs.ID]string{in.Processes[0].ID: "pins"}
+		in.Instances = []engine.Instance{{Engine: engine.MySQL, Port: 3306, Main: in.Processes[5].ID,
+			Members: []engine.Member{{ID: in.Processes[5].ID, Part: engine.PartMain}}}}
+		return in
+	}
+	groups := []*policy.Group{group("pins", 10),
+		group("part", 20, policy.Match{Engine: "mysql", Port: "3306", Part: "supervisor"}),
+		group("port", 30, policy.Match{Engine: "mysql", Port: "3306"}),
+		group("helper", 40, policy.Match{Helper: "backup"}),
+		group("ids", 50, policy.Match{UnixGroup: "4711"}), group("exe", 60, policy.Match{Exe: "c"}),
+		group("user", 70, policy.Match{User: "report", Exe: "/usr/bin/pg_dump", Cmdline: "x"}),
+		group("name", 80, policy.Match{User: "late"})}
+	p := &policy.Policy{Groups: groups}
+	for what, change := range map[string]func(*Input){
+		"the part of a member":         func(in *Input) { in.Instances[0].Members[0].Part = "supervisor" },
+		"the port of an instance":      func(in *Input) { in.Instances[0].Port = 3307 },
+		"a pin that is of one alone":   func(in *Input) { in.Alone = map[procfs.ID]bool{in.Processes[0].ID: true} },
+		"a pin that goes":              func(in *Input) { in.Pins = nil },
+		"a main thread that ends":      func(in *Input) { in.Processes[2].State, in.Processes[2].Threads = 'Z', 2 },
+		"the last thread that ends":    func(in *Input) { in.Processes[2].State, in.Processes[2].Threads = 'Z', 1 },
+		"supplementary groups":         func(in *Input) { in.Processes[6].Groups = []int{4711} },
+		"the agent leaves a container": func(in *Input) { in.Processes[3].Cgroups = map[string]string{"cpu": "/"} },
+		"a user that comes": func(in *Input) {
+			in.UserID = lookupIn(map[string]int{"late": uids["report"]})
+		},
+		"another agent":      func(in *Input) { in.Self = in.Processes[4].ID },
+		"a parent that goes": func(in *Input) { in.Processes = in.Processes[1:] },
+	} {
+		var m Memory
+		before, after := host(), host()
+		change(&after)
+		expand := func(in Input) []Group { made, _ := m.Expand(p, in.Instances); return made }
+		first := outcome(m.Classify(expand(before), before))
+		want := outcome(Classify(expand(after), after))
+		if got := outcome(m.Classify(expand(after), after)); got != want || want == first {
+			t.Errorf("%s: before\n%sgot\n%swant\n%s", what, first, got, want)
+		}
+	}
+}
