@@ -66,28 +66,6 @@ func (c *classifier) classify(s *subject) {
 	c.enact(s, &s.verdict)
 }
 
-// verdict is what rules and pins say of a process.
-type verdict struct {
-	decision decision
-	lasting  bool  // it holds for as long as what it was made from is the same
-	rule     *Rule // the winner
-	group    string
-	text     string  // why it is not moved; of a pin where that comes from
-	top      []*Rule // equally specific ones
-}
-
-// decision is what becomes of a process.
-type decision uint8
-
-const (
-	unclaimed decision = iota // text, if any, is why it would not be moved
-	ruled
-	pinned
-	skipped
-	ambiguous // top claim it
-	listening // it is a listener of several instances, which top claim
-)
-
 // decide holds a process against pins and rules.
 func (c *classifier) decide(s *subject) verdict {
 	c.matched = c.index.matching(c.look, s, c.matched[:0])
@@ -361,11 +339,11 @@ func newIndex(l *look, groups []Group) *index {
 			switch {
 			case c.server != nil:
 				x.byServer[*c.server] = append(x.byServer[*c.server], r)
-			case c.match.Exe != "" && !c.exe.glob:
-				base := path.Base(c.exe.text)
+			case c.match.Exe != "" && !c.exe.Glob:
+				base := path.Base(c.exe.Text)
 				x.byExe[base] = append(x.byExe[base], r)
-			case c.match.Program != "" && !c.program.begin:
-				base := path.Base(c.program.text)
+			case c.match.Program != "" && !c.program.Begin:
+				base := path.Base(c.program.Text)
 				x.byExe[base] = append(x.byExe[base], r)
 			case c.match.User != "":
 				uid := l.uid(c.match.User)

@@ -42,6 +42,48 @@ type subject struct {
 	verdict verdict
 }
 
+// verdict is what rules and pins say of a process.
+type verdict struct {
+	decision decision
+	lasting  bool  // it holds for as long as what it was made from is the same
+	rule     *Rule // the winner
+	group    string
+	text     string  // why it is not moved; of a pin where that comes from
+	top      []*Rule // equally specific ones
+}
+
+// decision is what becomes of a process.
+type decision uint8
+
+const (
+	unclaimed decision = iota // text, if any, is why it would not be moved
+	ruled
+	pinned
+	skipped
+	ambiguous // top claim it
+	listening // it is a listener of several instances, which top claim
+)
+
+// kept is what was decided about a process.
+type kept struct {
+	verdict
+
+	p        *procfs.Process // as it was
+	parted   bool            // its parent was not in the table
+	instance procfs.ID       // it belonged to; zero for none
+	part     string
+}
+
+// lineage says whether a process and all its ancestors are as they were.
+type lineage uint8
+
+const (
+	lineageUnknown lineage = iota
+	lineageAsked           // while its ancestors are asked
+	lineageSame
+	lineageOther
+)
+
 func newLook(in Input) *look {
 	l := &look{}
 	l.reset(in)

@@ -48,26 +48,6 @@ type expanded struct {
 	problems  policy.Problems
 }
 
-// kept is what was decided about a process.
-type kept struct {
-	verdict
-
-	p        *procfs.Process // as it was
-	parted   bool            // its parent was not in the table
-	instance procfs.ID       // it belonged to; zero for none
-	part     string
-}
-
-// lineage says whether a process and all its ancestors are as they were.
-type lineage uint8
-
-const (
-	lineageUnknown lineage = iota
-	lineageAsked           // while its ancestors are asked
-	lineageSame
-	lineageOther
-)
-
 // allAnew is how many calls of Classify there are for one that decides everything anew: should anything ever count that
 // is not known here, it counts soon.
 const allAnew = 32
