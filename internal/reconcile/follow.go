@@ -35,15 +35,18 @@ func (m *memory) inherit(v *transaction.View, forks []Fork, now time.Time) {
 	for _, f := range forks {
 		delete(m.movers, f.Child) // a process before it had the number
 	}
-	claimed := map[int]bool{}
-	for _, p := range v.Classified.Placements {
-		claimed[p.Process.PID] = true
+	for i := range v.Classified.Placements {
+		p := &v.Classified.Placements[i]
 		if !policy.Released(v.Released, p.Group) && !v.Layout.Placed(&p.Process, p.Group) {
 			m.movers[p.Process.PID] = mover{p.Group, p.Process.Cgroups, now}
 		}
 	}
 	if len(forks) == 0 || len(m.movers) == 0 {
 		return
+	}
+	claimed := make(map[int]bool, len(v.Classified.Placements)+len(v.Classified.Skips))
+	for i := range v.Classified.Placements {
+		claimed[v.Classified.Placements[i].Process.PID] = true
 	}
 	for _, s := range v.Classified.Skips {
 		claimed[s.Process.PID] = true
@@ -75,7 +78,8 @@ func (m *memory) inherit(v *transaction.View, forks []Fork, now time.Time) {
 
 // misplaced lists the members of groups that are not released and that are not in their directories.
 func misplaced(v *transaction.View) (all []procfs.ID) {
-	for _, p := range v.Classified.Placements {
+	for i := range v.Classified.Placements {
+		p := &v.Classified.Placements[i]
 		if !policy.Released(v.Released, p.Group) && !v.Layout.Placed(&p.Process, p.Group) {
 			all = append(all, p.Process.ID)
 		}
