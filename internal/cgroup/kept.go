@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"errors"
 	"runtime"
 	"strings"
 
@@ -110,11 +111,11 @@ func (k *Kept) keep(d Dir, names []string) *keptDir {
 		if plainName(name) {
 			fd, err = dir.openat(name, unix.O_RDONLY)
 		}
-		switch err {
-		case nil:
+		switch {
+		case err == nil:
 			kept.fds[name] = fd
 			k.open.count++
-		case unix.ENOENT:
+		case errors.Is(err, unix.ENOENT):
 		default:
 			k.open.close(d)
 			return nil
