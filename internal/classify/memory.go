@@ -98,6 +98,11 @@ func (m *Memory) recall(l *look, groups []Group) {
 			s.before = &m.kept[old]
 		}
 	}
+	m.settle(l)
+}
+
+// settle says which verdicts still hold, and counts the others.
+func (m *Memory) settle(l *look) {
 	m.anew = 0
 	for _, s := range l.subjects {
 		s.settled = m.lineage(l, s) == lineageSame && len(s.helps) == 0 && s.before.lasting &&

@@ -40,31 +40,35 @@ func Retain(sets []Set, r Rule, now time.Time) []Verdict {
 		if s.Complete {
 			seen[s.Instance]++
 		}
-		v := Verdict{Set: s}
-		age := now.Sub(s.Created)
-		switch n := seen[s.Instance]; {
-		case len(s.Clones) > 0:
-			v.Why = fmt.Sprintf("it has clones: %v", s.Clones)
-		case s.Holds > 0:
-			v.Why = "zfs hold keeps it"
-		case s.Unfinished:
-			v.Remove, v.Why = true, s.Trouble
-		case s.Complete && n == 1:
-			v.Why = "it is the newest"
-		case r.Keep == 0 && r.Older == 0:
-			v.Why = "no rule was given"
-		case r.Keep > 0 && n <= r.Keep && s.Complete:
-			v.Why = fmt.Sprintf("it is among the newest %d", r.Keep)
-		case r.Older > 0 && age <= r.Older:
-			v.Why = "it is not old enough"
-		case !s.Complete:
-			v.Why = s.Trouble + "; `zfs destroy` removes it"
-		default:
-			v.Remove, v.Why = true, fmt.Sprintf("number %d from the newest", n)
-		}
-		verdicts = append(verdicts, v)
+		verdicts = append(verdicts, r.judge(s, seen[s.Instance], now))
 	}
 	return verdicts
+}
+
+// judge decides of one, which is number n of its instance's complete ones from the newest.
+func (r Rule) judge(s Set, n int, now time.Time) Verdict {
+	v := Verdict{Set: s}
+	switch {
+	case len(s.Clones) > 0:
+		v.Why = fmt.Sprintf("it has clones: %v", s.Clones)
+	case s.Holds > 0:
+		v.Why = "zfs hold keeps it"
+	case s.Unfinished:
+		v.Remove, v.Why = true, s.Trouble
+	case s.Complete && n == 1:
+		v.Why = "it is the newest"
+	case r.Keep == 0 && r.Older == 0:
+		v.Why = "no rule was given"
+	case r.Keep > 0 && n <= r.Keep && s.Complete:
+		v.Why = fmt.Sprintf("it is among the newest %d", r.Keep)
+	case r.Older > 0 && now.Sub(s.Created) <= r.Older:
+		v.Why = "it is not old enough"
+	case !s.Complete:
+		v.Why = s.Trouble + "; `zfs destroy` removes it"
+	default:
+		v.Remove, v.Why = true, fmt.Sprintf("number %d from the newest", n)
+	}
+	return v
 }
 
 // Remove removes a snapshot, and nothing that depends on it: ZFS refuses that. It is marked before.

@@ -104,11 +104,9 @@ func (r *rig) datasets(name, owner, record string) (data, log string) {
 	}
 	uid, _ := strconv.Atoi(u.Uid)
 	gid, _ := strconv.Atoi(u.Gid)
-	points := []string{}
 	for set, size := range map[string]string{"data": record, "log": "128K"} {
 		point := filepath.Join(r.dir, name, set)
 		r.must("zfs", "create", "-o", "recordsize="+size, "-o", "mountpoint="+point, pool+"/"+name+"/"+set)
-		points = append(points, point)
 		if err := errors.Join(os.Chown(point, uid, gid), os.Chmod(point, 0o700)); err != nil {
 			r.t.Fatal(err)
 		}

@@ -16,6 +16,7 @@ type Name struct {
 	Whole bool // holds a "/": compared with the path, not with its base name
 }
 
+// New reads one; path.ErrBadPattern says that it is malformed.
 func New(text string) (Name, error) {
 	p := Name{Text: text, Glob: strings.ContainsAny(text, `*?[\`), Whole: strings.Contains(text, "/")}
 	_, err := path.Match(text, "")
@@ -43,6 +44,7 @@ type Program struct {
 	Begin bool
 }
 
+// NewProgram reads one; a "*" at the end makes it the beginning of a path.
 func NewProgram(text string) Program {
 	text, begin := strings.CutSuffix(text, "*")
 	return Program{text, begin}
@@ -72,6 +74,7 @@ type Cgroup struct {
 	depth int // path elements of a prefix
 }
 
+// NewCgroup reads one; path.ErrBadPattern says that it is malformed.
 func NewCgroup(text string) (Cgroup, error) {
 	prefix, below := strings.CutSuffix(text, "/")
 	p, err := New(prefix)
@@ -79,6 +82,7 @@ func NewCgroup(text string) (Cgroup, error) {
 	return Cgroup{p, below, strings.Count(prefix, "/")}, err
 }
 
+// Matches compares it with the path of a control group.
 func (p Cgroup) Matches(name string) bool {
 	if !p.below {
 		return p.Name.Matches(name)

@@ -49,7 +49,7 @@ PROCESS and REPLICATION CLIENT (MariaDB: BINLOG MONITOR, SLAVE MONITOR), and of 
 performance_schema.log_status.`,
 		Example: `  bulkhead zfs snapshot mysql3306 before-upgrade
   bulkhead zfs snapshot mysql3306 monday --dsn mysql3306=@/root/mysql.dsn
-  bulkhead zfs snapshot postgresql5432 monday --dsn postgresql5432=@/root/pg.dsn
+  bulkhead zfs snapshot pg5432 monday --dsn pg5432=@/root/pg.dsn
   bulkhead zfs snapshot mysql3306 quick --crash-consistent    no lock, no position`,
 		Args: usage.Exactly(2, "say of which instance, and a name: snapshot INSTANCE NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error { return s.snapshot(cmd, f, args[0], args[1]) },
