@@ -7,12 +7,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"bulkhead/internal/advise/fact"
 	"bulkhead/internal/dblogin"
 )
 
@@ -29,7 +29,7 @@ const (
 type mysqlServer struct {
 	db      *sql.DB
 	conn    *sql.Conn
-	version [3]int
+	version string
 	mariadb bool
 	// global says that FLUSH TABLES WITH READ LOCK is used.
 	global   bool
@@ -63,7 +63,7 @@ func (m *mysqlServer) look(ctx context.Context, s *Session) error {
 	if err := m.conn.QueryRowContext(ctx, "SELECT VERSION()").Scan(&s.Version); err != nil {
 		return err
 	}
-	m.mariadb, m.version = strings.Contains(s.Version, "MariaDB"), versionOf(s.Version)
+	m.mariadb, m.version = strings.Contains(s.Version, "MariaDB"), s.Version
 	rows, err := m.rows(ctx, "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('"+
 		strings.ReplaceAll(mysqlSettings, " ", "', '")+"')")
 	if err != nil {
@@ -76,9 +76,9 @@ func (m *mysqlServer) look(ctx context.Context, s *Session) error {
 		return err
 	}
 	switch {
-	case m.mariadb && m.since(10, 4, 1):
+	case m.mariadb && m.since("10.4.1"):
 		s.Lock = "BACKUP STAGE BLOCK_COMMIT"
-	case !m.mariadb && m.since(8, 0, 11):
+	case !m.mariadb && m.since("8.0.11"):
 		m.instance = true
 		s.Lock = "LOCK INSTANCE FOR BACKUP"
 		loose, err := m.rows(ctx, `SELECT 1 FROM information_schema.tables WHERE engine IN ('MyISAM', 'CSV', 'ARCHIVE',
@@ -102,9 +102,9 @@ func (m *mysqlServer) look(ctx context.Context, s *Session) error {
 func (m *mysqlServer) files(ctx context.Context, dataDir string) ([]string, error) {
 	from := "PATH FROM information_schema.INNODB_SYS_DATAFILES"
 	switch {
-	case m.mariadb && m.since(10, 6, 0):
+	case m.mariadb && m.since("10.6.0"):
 		from = "FILENAME FROM information_schema.INNODB_SYS_TABLESPACES WHERE NAME <> 'innodb_temporary'"
-	case !m.mariadb && m.since(8, 0, 0):
+	case !m.mariadb && m.since("8.0.0"):
 		from = "FILE_NAME FROM information_schema.FILES WHERE ENGINE = 'InnoDB' AND FILE_TYPE <> 'TEMPORARY'"
 	}
 	rows, err := m.rows(ctx, "SELECT "+from)
@@ -128,24 +128,9 @@ func (m *mysqlServer) files(ctx context.Context, dataDir string) ([]string, erro
 	return outside, nil
 }
 
-func (m *mysqlServer) since(version ...int) bool {
-	for i, n := range version {
-		if m.version[i] != n {
-			return m.version[i] > n
-		}
-	}
-	return true
-}
-
-var digits = regexp.MustCompile(`^(?:5\.5\.5-)?(\d+)\.(\d+)\.(\d+)`) // 5.5.5- is there for old replicas
-
-func versionOf(text string) (v [3]int) {
-	for i, part := range digits.FindStringSubmatch(text) {
-		if i > 0 {
-			v[i-1], _ = strconv.Atoi(part)
-		}
-	}
-	return v
+// since says whether the server's version is at least another. MariaDB may have "5.5.5-" before it, for old replicas.
+func (m *mysqlServer) since(version string) bool {
+	return fact.Since(strings.TrimPrefix(m.version, "5.5.5-"), version)
 }
 
 // lock goes through the statements. Each has what is left of the time to wait, which the server keeps itself: one
@@ -213,9 +198,9 @@ func (m *mysqlServer) position(ctx context.Context) (Position, error) {
 	switch {
 	case m.mariadb:
 		replicas = "SHOW ALL SLAVES STATUS"
-	case m.since(8, 2, 0):
+	case m.since("8.2.0"):
 		ask, replicas = "SHOW BINARY LOG STATUS", "SHOW REPLICA STATUS"
-	case m.since(8, 0, 22):
+	case m.since("8.0.22"):
 		replicas = "SHOW REPLICA STATUS"
 	}
 	rows, err := m.rows(ctx, ask)

@@ -146,22 +146,3 @@ func (o *openFiles) closeAll() {
 		o.close(d)
 	}
 }
-
-// readFrom reads an open file from its beginning to its end.
-func readFrom(fd int) ([]byte, error) {
-	buf := buffers.Get().(*[]byte)
-	defer buffers.Put(buf)
-	var text []byte
-	for {
-		n, err := unix.Pread(fd, *buf, int64(len(text)))
-		switch {
-		case err == unix.EINTR:
-		case err != nil:
-			return nil, err
-		case n == 0:
-			return text, nil
-		default:
-			text = append(text, (*buf)[:n]...)
-		}
-	}
-}

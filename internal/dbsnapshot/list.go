@@ -25,7 +25,6 @@ type Set struct {
 	Unfinished bool `json:"unfinished"`
 	// Lock is what was locked meanwhile; "" is nothing.
 	Lock     string              `json:"lock"`
-	Held     time.Duration       `json:"-"`
 	HeldMS   int64               `json:"held_ms"`
 	Position backuplock.Position `json:"position"`
 	// Used is what only this snapshot holds, in bytes; Refers what it reaches.
@@ -103,7 +102,6 @@ func setOf(s zfs.Snapshot, instance, name string, l Layout) Set {
 		set.Lock = ""
 	}
 	set.HeldMS, _ = strconv.ParseInt(own(s, propHeld), 10, 64)
-	set.Held = time.Duration(set.HeldMS) * time.Millisecond
 	set.Position = backuplock.Position{Binlog: own(s, propBinlog), GTID: own(s, propGTID), LSN: own(s, propLSN),
 		AtLeast: own(s, propAtLeast) == atLeast}
 	if r := own(s, propReplica); r != "" {

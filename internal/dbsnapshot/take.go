@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -224,7 +223,6 @@ func destroy(ctx context.Context, tools zfs.Tools, list []zfs.Snapshot) error {
 
 // propertyNames are what List asks for.
 func propertyNames() []string {
-	own := map[string]bool{propState: true, propInstance: true, propLayout: true, propMode: true, propBinlog: true,
-		propGTID: true, propReplica: true, propLSN: true, propAtLeast: true, propHeld: true}
-	return append(slices.Sorted(maps.Keys(own)), "used", "referenced", "creation", "clones", "userrefs")
+	return []string{propBinlog, propGTID, propHeld, propInstance, propLayout, propMode, propLSN, propAtLeast,
+		propReplica, propState, "used", "referenced", "creation", "clones", "userrefs"}
 }

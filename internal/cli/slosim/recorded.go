@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -60,7 +61,7 @@ func read(ctx context.Context, segments io.Reader, group string, from, to time.T
 	if err != nil && !errors.Is(err, record.ErrDamaged) {
 		return nil, err
 	}
-	for _, name := range sorted(r.groups) {
+	for _, name := range slices.Sorted(maps.Keys(r.groups)) {
 		if g := r.groups[name]; slices.Max(append(g.Wanted, 0)) > 0 {
 			r.day.Groups = append(r.day.Groups, *g)
 		}
@@ -71,14 +72,6 @@ func read(ctx context.Context, segments io.Reader, group string, from, to time.T
 		}
 	}
 	return r, nil
-}
-
-func sorted(all map[string]*slomodel.Group) (names []string) {
-	for name := range all {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // take has the windows since the last sample be as the state says.

@@ -188,7 +188,12 @@ func (o *options) recorded(ctx context.Context, s Session, cmd *cobra.Command, g
 	if err != nil {
 		return nil, usage.Errorf(cmd, "%w", err)
 	}
-	from, to = later(from, reach.From), earlier(to, reach.To)
+	if from.Before(reach.From) {
+		from = reach.From
+	}
+	if to.After(reach.To) {
+		to = reach.To
+	}
 	switch {
 	case reach.Ticks == 0 || to.Sub(from) < window:
 		return nil, &api.Error{Code: api.CodeFailed, Err: fmt.Errorf("nothing is recorded of that time"),
@@ -217,20 +222,6 @@ func long(d time.Duration) string {
 		return fmt.Sprintf("%d min", d/time.Minute)
 	}
 	return fmt.Sprintf("%d s", d/time.Second)
-}
-
-func later(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
-	}
-	return a
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.After(b) {
-		return b
-	}
-	return a
 }
 
 // recorded takes in what the record says of itself.
