@@ -18,6 +18,9 @@ func TestKeptFiles(t *testing.T) {
 	tree := testhost.Tree(t)
 	root := governed(t, tree, testhost.Root(t), "pids")
 	group := root.Child("kept")
+	if ofController(t, "pids").Version == 2 {
+		must(t, tree.Enable(root, []string{"pids"}))
+	}
 	must(t, tree.Make(group))
 	k := cgroup.NewKept(4)
 	names := []string{"pids.max", "pids.current", "not.there"}
