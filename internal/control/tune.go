@@ -69,6 +69,9 @@ func untune(ctx context.Context, c *transaction.Controller, r api.Request, reply
 		return err
 	}
 	for _, rule := range r.Rules {
+		if rule == state.RuleSELinux {
+			continue // its verb names nothing else
+		}
 		if !slices.ContainsFunc(s.Tuned, func(t state.Tuned) bool { return strings.EqualFold(t.Rule, rule) }) {
 			return api.Errorf(api.CodeUsage, "`bulkhead tune status` lists what it did",
 				"`tune apply` did nothing by %s", rule)
@@ -80,7 +83,11 @@ func untune(ctx context.Context, c *transaction.Controller, r api.Request, reply
 		})
 	})
 	if len(left) == len(s.Tuned) {
-		reply.Text = "nothing to do: `tune apply` has nothing in force"
+		verb := "tune apply"
+		if slices.Equal(r.Rules, []string{state.RuleSELinux}) {
+			verb = "selinux apply"
+		}
+		reply.Text = "nothing to do: `" + verb + "` has nothing in force"
 		return nil
 	}
 	return settle(ctx, c, r, reply, s, left)

@@ -16,10 +16,17 @@ type Tuned struct {
 	Reason string    `json:"reason,omitempty"`
 }
 
+// RuleSELinux stands where a rule of advice stands for what `selinux apply` sets.
+const RuleSELinux = "selinux"
+
 // Tunings are those settings as a policy would ask for them.
 func Tunings(all []Tuned) (tunings []policy.Tuning) {
 	for _, t := range all {
-		tunings = append(tunings, policy.Tuning{Name: t.Name, Value: t.Value, From: "tune apply " + t.Rule})
+		from := "tune apply " + t.Rule
+		if t.Rule == RuleSELinux {
+			from = "selinux apply"
+		}
+		tunings = append(tunings, policy.Tuning{Name: t.Name, Value: t.Value, From: from})
 	}
 	return tunings
 }

@@ -9,6 +9,7 @@ import (
 	"bulkhead/internal/change"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/tunable"
+	"bulkhead/internal/linux/tunable/sepolicy"
 	"bulkhead/internal/linux/tunable/service"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/systemd/unitfiles"
@@ -21,6 +22,9 @@ func (c *Controller) ReadTuning(ctx context.Context, v *View) error {
 		v.Actuators = c.actuators(v.Tree, v.Facts, v.Releasing)
 	}
 	targets := slices.Collect(maps.Keys(v.Observed.Originals.Tuned))
+	if v.quick {
+		v.Observed.Values = trusted(v)
+	}
 	for _, t := range v.Tune {
 		targets = append(targets, t.Target())
 		if file, exists := tunable.BootFile(t.Target().Kind); exists {
@@ -31,6 +35,24 @@ func (c *Controller) ReadTuning(ctx context.Context, v *View) error {
 		}
 	}
 	return v.readValues(ctx, targets)
+}
+
+// trusted are values of targets that a look of the agent's does not read.
+func trusted(v *View) map[change.Target]string {
+	values := maps.Clone(v.Observed.Values)
+	if values == nil {
+		values = map[change.Target]string{}
+	}
+	for _, t := range v.Tune {
+		target := t.Target()
+		if running, has := tunable.Running(target); has {
+			target = running
+		}
+		if target.Kind == sepolicy.KindLabels {
+			values[target] = t.Value
+		}
+	}
+	return values
 }
 
 // Overruled says which lines of other files set the settings that are wanted after bulkhead's own file, at boot.

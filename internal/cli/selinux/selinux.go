@@ -29,9 +29,11 @@ func Command(out io.Writer, look func() (*transaction.Controller, error), print 
 	c := &cobra.Command{
 		Use:   "selinux",
 		Short: "what SELinux denies to databases, and what puts it right",
-		Long: `selinux looks at what SELinux denies. It changes nothing, and it never switches SELinux off: most denials
-are a wrong label, a wrong port or a script's fault, and few need a rule.`,
-		Example: `  bulkhead selinux explain`,
+		Long: `selinux says what SELinux denies and what puts it right, sets that, and takes it back. It never switches
+SELinux off: most denials are a wrong label, a wrong port or a script's fault, and few need a rule.`,
+		Example: `  bulkhead selinux explain
+  bulkhead selinux plan
+  bulkhead selinux apply --confirm-within 10m`,
 	}
 	c.AddCommand(explainCmd(out, look, print))
 	return c

@@ -13,6 +13,7 @@ import (
 	"bulkhead/internal/linux/tunable"
 	"bulkhead/internal/linux/tunable/bootline"
 	"bulkhead/internal/linux/tunable/mounted"
+	"bulkhead/internal/linux/tunable/sepolicy"
 	"bulkhead/internal/linux/tunable/service"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/layout"
@@ -134,6 +135,10 @@ func missing(in *plan.Input, t policy.Tuning) string {
 	case target.Kind == bootline.KindArgument:
 		return fmt.Sprintf("%s: the boot loader here is none that tune knows (update-grub with %s): add %s=%s to the "+
 			"kernel command line yourself", t.Name, filepath.Dir(bootline.File), target.Addr, t.Value)
+	case target.Kind == sepolicy.KindLabels:
+		return t.Name + ": there is no such file here, or it has no label"
+	case sepolicy.NamePrefix(target.Kind) != "":
+		return t.Name + ": there is no policy store of SELinux here, or it cannot be read"
 	case target.Kind == service.KindSetting && !in.Facts.Systemd:
 		return t.Name + ": no systemd runs here: write it into the init script of the service, or for logins into " +
 			"/etc/security/limits.conf"
@@ -181,7 +186,8 @@ func byName(a, b policy.Tuning) int {
 // byAddr puts what lies in /etc before others.
 func byAddr(a, b change.Target) int {
 	boot := func(t change.Target) int {
-		if slices.Contains([]change.Kind{tunable.KindBootFile, service.KindSetting, mounted.KindListed}, t.Kind) {
+		if slices.Contains([]change.Kind{tunable.KindBootFile, service.KindSetting, mounted.KindListed,
+			sepolicy.KindContext, sepolicy.KindBoolean}, t.Kind) {
 			return 0
 		}
 		return 1

@@ -25,10 +25,16 @@ func (j *judge) label(permissions []string) bool {
 	for _, at := range paths {
 		var kind Kind
 		var why string
+		class := j.Class
 		if socket {
+			class = "sock_file"
 			kind, why = j.socketLabel(at)
 		} else {
 			kind, why = j.fileLabel(at, permissions)
+		}
+		if kind == Label {
+			want, _ := j.Files.Expected(at, class)
+			j.remedy(Remedy{Path: at, Class: class, Types: []string{want}, Listed: true})
 		}
 		if kind == "" {
 			others = append(others, at)
@@ -138,6 +144,9 @@ func (j *judge) place(paths, permissions []string) bool {
 	if where != "PATH" && j.Class != "dir" && (path.Dir(where) == "/tmp" || path.Dir(where) == "/var/tmp") {
 		j.fix("let the database use a directory of its own in place of %s (tmpdir), and label that", path.Dir(where))
 		return true
+	}
+	for _, at := range paths {
+		j.remedy(Remedy{Path: at, Class: j.Class, Types: may})
 	}
 	kind := may[0]
 	if len(may) > 1 {

@@ -1,0 +1,199 @@
+package selinux
+
+import (
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"bulkhead/internal/api"
+	"bulkhead/internal/cli/render"
+	"bulkhead/internal/cli/usage"
+	"bulkhead/internal/linux/tunable/sepolicy"
+	"bulkhead/internal/selinux/avc"
+	"bulkhead/internal/selinux/loaded"
+	"bulkhead/internal/selinux/remedy"
+	"bulkhead/internal/selinux/verdict"
+	"bulkhead/internal/state"
+	"bulkhead/internal/transaction"
+)
+
+// Session is what the verbs that change the host need of the command line.
+type Session struct {
+	Out   io.Writer
+	Open  func() (*transaction.Controller, error) // the state directory too
+	Print func(v any, text func()) error
+	// Flags gives a verb the flags of changes, and then the request that they make.
+	Flags func(c *cobra.Command) (request func(verb string) api.Request)
+	// Change has a request done and prints what was done.
+	Change func(cmd *cobra.Command, q api.Request) error
+}
+
+// Changes are the verbs plan, apply and rollback.
+func Changes(s Session) []*cobra.Command { return []*cobra.Command{s.plan(), s.apply(), s.rollback()} }
+
+// from says which denials a plan is made of.
+type from struct {
+	since time.Time
+	take  []string
+}
+
+func (f *from) flags(c *cobra.Command) {
+	usage.MomentFlag(c, &f.since, "since", "only denials from this `time` on")
+	c.Flags().StringArrayVar(&f.take, "take-port", nil, "take this `port`, as tcp/4444, from the type that has it: "+
+		"a server of that kind on this host loses it")
+}
+
+// remedies reads denials and plans.
+func (s Session) remedies(cmd *cobra.Command, args []string, f *from) (*remedy.Plan, error) {
+	for _, port := range f.take {
+		if err := sepolicy.Check("port "+port, "any_t"); err != nil {
+			return nil, usage.Errorf(cmd, "--take-port: %v", err)
+		}
+	}
+	c, err := s.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	log := &avc.Log{}
+	if len(args) == 0 {
+		_, err = readAudit(c.Host.Root, log, time.Now())
+	} else {
+		err = readNamed(cmd.InOrStdin(), args[0], log, time.Now())
+	}
+	if err != nil {
+		return nil, err
+	}
+	log.Since(f.since)
+	for _, lost := range log.Lost {
+		render.Printf(cmd.ErrOrStderr(), "warning: %s\n", lost)
+	}
+	host := loaded.Of(c.Host.Root)
+	if host.Ask.Policy == nil || host.Ask.Files == nil {
+		return nil, api.Errorf(api.CodeFailed, "run it as root on the host that wrote the log; `bulkhead selinux explain "+
+			"--elsewhere FILE` says what can be said without", "a plan needs what is not here: %s",
+			strings.Join(host.Missing, "; "))
+	}
+	_, docs, err := c.Recorded()
+	if err != nil {
+		return nil, err
+	}
+	ours := func(name string) bool {
+		return slices.ContainsFunc(docs.Tuned, func(t state.Tuned) bool { return t.Name == name })
+	}
+	return remedy.Of(verdict.Judge(log, host.Ask), loaded.Local{Root: c.Host.Root, Found: host, Ours: ours},
+		f.take), nil
+}
+
+func (s Session) plan() *cobra.Command {
+	var f from
+	c := &cobra.Command{
+		Use:   "plan [FILE]",
+		Short: "the labels, ports, booleans and rules that put denials right",
+		Long: `plan makes settings of what explain says of denials on this host: a label for a directory that a database
+has to itself, the label that a file should have, the type of a port, a boolean, and a module for each domain with the
+rules that are needed and no others. What it leaves to you stands below, with the reason: a script to change, a rule
+that would allow too much, a port of another service, a path or a type that it cannot tell. Nothing is changed.`,
+		Example: `  bulkhead selinux plan                           the audit log of this host
+  bulkhead selinux plan --since "2026-11-25 08:00"
+  bulkhead selinux plan --take-port tcp/4444      a port of Kerberos, where no Kerberos runs`,
+		Args: usage.AtMostOne,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := s.remedies(cmd, args, &f)
+			if err != nil {
+				return err
+			}
+			return s.Print(p, func() { printPlan(s.Out, p) })
+		},
+	}
+	f.flags(c)
+	return c
+}
+
+func printPlan(out io.Writer, p *remedy.Plan) {
+	for _, set := range p.Settings {
+		render.Printf(out, "set     %s = %s\n", set.Name, sepolicy.Human(set.Value))
+		render.Printf(out, "  for   %s\n", render.Count(set.Denials, "denial", "denials"))
+		for _, why := range set.Why[:min(most, len(set.Why))] {
+			render.Printf(out, "  why   %s\n", why)
+		}
+	}
+	if len(p.Left) > 0 {
+		render.Println(out, "LEFT TO YOU")
+	}
+	for _, l := range p.Left {
+		render.Printf(out, "%s  %s, %s\n", l.Verdict, l.What, render.Count(l.Denials, "denial", "denials"))
+		render.Printf(out, "  why   %s\n", l.Why)
+		for _, do := range l.Do {
+			if do != l.What {
+				render.Printf(out, "  do    %s\n", do)
+			}
+		}
+	}
+	switch {
+	case len(p.Settings) > 0:
+		render.Println(out, "`bulkhead selinux apply` sets it, `bulkhead selinux rollback` takes all of it back")
+	case len(p.Left) == 0:
+		render.Println(out, "nothing to do: nothing was denied that is not allowed by now")
+	default:
+		render.Println(out, "nothing that can be set; `bulkhead selinux explain` says more")
+	}
+}
+
+func (s Session) apply() *cobra.Command {
+	var f from
+	c := &cobra.Command{
+		Use:   "apply [FILE]",
+		Short: "set what plan says, as one change that can be taken back",
+		Long: `apply sets what plan says, by semanage and semodule, as one change: all of it or none. What was there before
+is recorded first, the label of each file too. Labels are changed below the directories that plan names, and nowhere
+else; rules of others stay. SELinux is never switched off. Compiling the policy takes some seconds for each setting.`,
+		Example: `  bulkhead selinux apply --dry-run
+  bulkhead selinux apply --confirm-within 10m     undone by itself unless confirmed`,
+		Args: usage.AtMostOne,
+	}
+	request := s.Flags(c)
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		p, err := s.remedies(cmd, args, &f)
+		if err != nil {
+			return err
+		}
+		q := request("tune apply")
+		for _, set := range p.Settings {
+			q.Tune = append(q.Tune, state.Tuned{Rule: state.RuleSELinux, Name: set.Name, Value: set.Value})
+		}
+		if len(p.Left) > 0 {
+			render.Printf(cmd.ErrOrStderr(), "note: %s left to you: `bulkhead selinux plan` lists them\n",
+				render.Count(len(p.Left), "rule is", "rules are"))
+		}
+		if len(q.Tune) == 0 {
+			r := api.Reply{Text: "nothing to do: `bulkhead selinux plan` has nothing that can be set"}
+			r.Plan.Steps = render.OrEmpty(r.Plan.Steps)
+			return s.Print(r, func() { render.Println(s.Out, r.Text) })
+		}
+		return s.Change(cmd, q)
+	}
+	f.flags(c)
+	return c
+}
+
+func (s Session) rollback() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "rollback",
+		Short: "take back all that selinux apply has set",
+		Long: `rollback takes back what selinux apply has set: lines and modules that it added go, what it changed and the
+label of each file is as it was before. "bulkhead tune status" lists what is set.`,
+		Example: `  bulkhead selinux rollback --dry-run`,
+		Args:    usage.NoArguments,
+	}
+	request := s.Flags(c)
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		q := request("tune rollback")
+		q.Rules = []string{state.RuleSELinux}
+		return s.Change(cmd, q)
+	}
+	return c
+}

@@ -1,0 +1,159 @@
+package sepolicy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"bulkhead/internal/change"
+)
+
+const on, off = "on", "off"
+
+// Booleans is the actuator of KindBoolean: what the store has for a boolean beside the policy's default.
+type Booleans struct{ Host }
+
+// all are the booleans of the store.
+func (b Booleans) all(ctx context.Context) (names []string, values map[string]string, err error) {
+	lines, err := b.local(ctx, "booleans.local")
+	if err != nil {
+		return nil, nil, err
+	}
+	values = map[string]string{}
+	for _, words := range lines {
+		name, value, is := strings.Cut(strings.Join(words, ""), "=")
+		if !is {
+			continue
+		}
+		names = append(names, name)
+		values[name] = off
+		if value == "1" || strings.EqualFold(value, "true") || strings.EqualFold(value, on) {
+			values[name] = on
+		}
+	}
+	return names, values, nil
+}
+
+// Read gives "on", "off" or "", which is the policy's default.
+func (b Booleans) Read(ctx context.Context, name string) (string, error) {
+	_, values, err := b.all(ctx)
+	return values[name], err
+}
+
+// Write sets the boolean, or takes it out of the store. semanage cannot take one out alone: in one transaction all of
+// them go and the others come back. It sets these in the kernel, too, which then get back what they were there.
+func (b Booleans) Write(ctx context.Context, name, value string) error {
+	names, values, err := b.all(ctx)
+	switch {
+	case err != nil || values[name] == value:
+		return err
+	case value == on || value == off:
+		return b.run(ctx, "semanage", "", "boolean", "-m", "--"+value, name)
+	case value != "":
+		return fmt.Errorf("a boolean is on or off, and not %q", value)
+	}
+	lines := "boolean -D\n"
+	held := map[string]string{}
+	for _, other := range names {
+		if other == name {
+			continue
+		}
+		lines += "boolean -m --" + values[other] + " " + other + "\n"
+		if held[other], err = b.inForce(other); err != nil && !errors.Is(err, change.ErrGone) {
+			return err
+		}
+	}
+	if err := b.run(ctx, "semanage", lines, "import"); err != nil {
+		return err
+	}
+	for other, was := range held {
+		now, err := b.inForce(other)
+		if err == nil && now != was {
+			err = b.force(other, was)
+		}
+		if err != nil && !errors.Is(err, change.ErrGone) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Same compares values.
+func (Booleans) Same(_, want, got string) bool { return want == got }
+
+// Undo gives the store what it had.
+func (b Booleans) Undo(ctx context.Context, c change.Change) (bool, error) {
+	return change.Restore(ctx, b, c)
+}
+
+// AfterBoot is the change: it is still in the store.
+func (Booleans) AfterBoot(c change.Change) change.Change { return c }
+
+// Switches is the actuator of KindSwitch. A kernel that has loaded no policy has none.
+type Switches struct{ Host }
+
+const kernel = "/sys/fs/selinux"
+
+// Read gives "on" or "off".
+func (s Switches) Read(_ context.Context, name string) (string, error) { return s.inForce(name) }
+
+func (h Host) inForce(name string) (string, error) {
+	if !booleanName.MatchString(name) {
+		return "", fmt.Errorf("%q is not the name of a boolean", name)
+	}
+	text, err := h.Root.ReadText(kernel + "/booleans/" + name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", change.Gone("the kernel has no boolean " + name)
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the boolean %s: %w", name, err)
+	}
+	if strings.HasPrefix(text, "1") { // "1 1": now, and what is pending
+		return on, nil
+	}
+	return off, nil
+}
+
+// Write sets the boolean of the kernel, until the next boot.
+func (s Switches) Write(_ context.Context, name, value string) error {
+	switch {
+	case value != on && value != off:
+		return fmt.Errorf("a boolean is on or off, and not %q", value)
+	case s.Dir == "":
+		return change.ErrCaptured
+	}
+	if _, err := s.inForce(name); err != nil {
+		return err
+	}
+	return s.force(name, value)
+}
+
+func (h Host) force(name, value string) error {
+	digit := map[string]string{on: "1", off: "0"}[value]
+	for _, w := range [][2]string{{"/booleans/" + name, digit}, {"/commit_pending_bools", "1"}} {
+		f, err := os.OpenFile(filepath.Join(h.Dir, kernel+w[0]), os.O_WRONLY, 0)
+		if err == nil {
+			_, err = f.WriteString(w[1])
+			err = errors.Join(err, f.Close())
+		}
+		if err != nil {
+			return fmt.Errorf("set the boolean %s in the kernel: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// Same compares values.
+func (Switches) Same(_, want, got string) bool { return want == got }
+
+// Undo gives the kernel what it had.
+func (s Switches) Undo(ctx context.Context, c change.Change) (bool, error) {
+	return change.Restore(ctx, s, c)
+}
+
+// AfterBoot is the change: the store that came with it may have set the boolean again.
+func (Switches) AfterBoot(c change.Change) change.Change { return c }

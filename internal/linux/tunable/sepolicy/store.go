@@ -1,0 +1,175 @@
+package sepolicy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"bulkhead/internal/change"
+	"bulkhead/internal/linux/selinux"
+)
+
+// errNone is of a host without a policy.
+var errNone = change.Gone("there is no policy store of SELinux here")
+
+// Limit is for how long a program may work on the store: it compiles the whole policy.
+const Limit = 15 * time.Minute
+
+// store is the directory of the policy's store, "/var/lib/selinux/targeted"; before libsemanage 2.4 moved it, it was
+// below /etc.
+func (h Host) store() (string, error) {
+	config, err := selinux.Host{Root: h.Root}.Store()
+	if err != nil {
+		return "", fmt.Errorf("read /etc/selinux/config: %w", err)
+	}
+	if config == "" {
+		return "", errNone
+	}
+	for _, dir := range []string{"/var/lib/selinux/" + filepath.Base(config), config} {
+		if h.Root.Exists(dir + "/active") {
+			return dir, nil
+		}
+	}
+	return "", errNone
+}
+
+// local gives a file of the store with local settings, without comments, line by line as words.
+func (h Host) local(ctx context.Context, name string) ([][]string, error) {
+	dir, err := h.idle(ctx)
+	if err != nil {
+		return nil, err
+	}
+	file := dir + "/active/" + name
+	text, err := h.Root.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", file, err)
+	}
+	var lines [][]string
+	for line := range strings.Lines(string(text)) {
+		if words := strings.Fields(line); len(words) > 0 && !strings.HasPrefix(words[0], "#") {
+			lines = append(lines, words)
+		}
+	}
+	return lines, nil
+}
+
+// idle gives the store once nobody changes it. libsemanage holds a lock (flock(2)) meanwhile, and a program that run
+// has started one on the directory of the store, from before it begins until it has ended: also where whoever started
+// it is gone.
+func (h Host) idle(ctx context.Context) (string, error) {
+	dir, err := h.store()
+	if err != nil || h.Dir == "" {
+		return dir, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, Limit)
+	defer cancel()
+	for _, name := range []string{"", "/semanage.trans.LOCK", "/modules/semanage.trans.LOCK"} {
+		if err := free(ctx, filepath.Join(h.Dir, dir, name)); err != nil {
+			return "", err
+		}
+	}
+	return dir, nil
+}
+
+// free waits until nobody has locked a file. One that is not there, or that this process may not open, is not locked.
+func free(ctx context.Context, file string) error {
+	lock, err := os.Open(file) //nolint:gosec // of the store
+	if err != nil {
+		return nil //nolint:nilerr // see above
+	}
+	defer lock.Close()
+	for {
+		err := unix.Flock(int(lock.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("another program changes the policy: `fuser -v %s` says which: %w", file, ctx.Err())
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// Waiting is an actuator of this package as others write for it: what still changes the policy, for whoever is gone, is
+// waited for before a change is undone, and not ended in the middle.
+type Waiting struct {
+	change.Actuator
+	Host
+}
+
+// Undo gives the old value back.
+func (w Waiting) Undo(ctx context.Context, c change.Change) (bool, error) {
+	if _, err := w.idle(ctx); err != nil && !errors.Is(err, change.ErrGone) {
+		return false, err
+	}
+	return w.Actuator.Undo(ctx, c)
+}
+
+// AfterBoot is the change: all of it outlives a boot.
+func (Waiting) AfterBoot(c change.Change) change.Change { return c }
+
+// programs by name, with where distributions have them and the package that brings them.
+var programs = map[string]string{
+	"semanage": "policycoreutils-python-utils (on EL 7 policycoreutils-python)", "semodule": "policycoreutils",
+}
+
+// run has a program change the store. One that was started is let end: a policy that is half written would be worse.
+func (h Host) run(ctx context.Context, program, input string, args ...string) error {
+	if h.Dir == "" {
+		return change.ErrCaptured
+	}
+	dir, err := h.idle(ctx)
+	if err != nil {
+		return err
+	}
+	full := ""
+	for _, dir := range []string{"/usr/sbin/", "/sbin/"} {
+		if full == "" && h.Root.Exists(dir+program) {
+			full = dir + program
+		}
+	}
+	switch {
+	case full == "":
+		return fmt.Errorf("%s is not in /usr/sbin: install %s", program, programs[program])
+	case h.Run != nil:
+		return h.Run(ctx, full, input, args...)
+	case !h.Root.Live():
+		return change.ErrCaptured
+	}
+	busy, err := os.Open(filepath.Join(h.Dir, dir))
+	if err == nil {
+		defer busy.Close()
+		err = unix.Flock(int(busy.Fd()), unix.LOCK_EX)
+	}
+	if err != nil {
+		return fmt.Errorf("lock %s: %w", dir, err)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, full, args...)
+	cmd.Env = []string{"LC_ALL=C", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
+	cmd.Stdin = strings.NewReader(input)
+	cmd.ExtraFiles = []*os.File{busy}                     // the lock lasts as long as the program
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us alone
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("run %q: %s: %w", strings.Join(append([]string{full}, args...), " "),
+			strings.Join(strings.Fields(said.String()), " "), err)
+	}
+	return nil
+}
