@@ -20,7 +20,8 @@ import (
 // policies are the stores of machines.
 var policies = map[*machine]*sepolicytest.Policy{}
 
-// selinuxMachine is a machine with a policy, of which an administrator has changed a boolean, and a database in /srv/db.
+// selinuxMachine is a machine with a policy, of which an administrator has changed a boolean, and a database in
+// /srv/db.
 func selinuxMachine(t *testing.T) *machine {
 	t.Helper()
 	m := newMachine(t, "252.39")
@@ -83,9 +84,10 @@ var selinuxSettings = []state.Tuned{
 const (
 	untunedPolicy = "other=1\nmysql_connect_any is 0\nother is 0\n\n\nsystem_u:object_r:mysqld_var_run_t:s0"
 	tunedPolicy   = "other=1\nmysql_connect_any=1\nportcon tcp 4444 system_u:object_r:mysqld_port_t:s0\n" +
-		"/srv/db(/.*)?    system_u:object_r:mysqld_db_t:s0\nbulkhead_mysqld_t (allow mysqld_t self (process (setpgid)))\n" +
-		"mysql_connect_any is 1\nother is 0\nsystem_u:object_r:mysqld_db_t:s0\nsystem_u:object_r:mysqld_db_t:s0\n" +
-		"system_u:object_r:mysqld_db_t:s0"
+		"/srv/db(/.*)?    system_u:object_r:mysqld_db_t:s0\nbulkhead_mysqld_t " +
+		"(allow mysqld_t self (process (setpgid)))\nmysql_connect_any is 1\nother is 0\n" +
+		dbLabel + "\n" + dbLabel + "\n" + dbLabel
+	dbLabel = "system_u:object_r:mysqld_db_t:s0"
 )
 
 // plainLabels has a label that was written as one that was never set, where they are the same.
@@ -116,8 +118,8 @@ func TestTuneSELinux(t *testing.T) {
 	p.Put(sepolicytest.Active+"ports.local", "")
 	_, err = m.full()
 	m.must(err)
-	if got := m.selinux(); got != strings.Replace(tunedPolicy, "mysqld_db_t:s0\nsystem_u:object_r:mysqld_db_t:s0\nsystem",
-		"mysqld_db_t:s0\nsystem_u:object_r:httpd_t:s0\nsystem", 1) {
+	want := strings.Replace(tunedPolicy, dbLabel+"\n"+dbLabel, dbLabel+"\nsystem_u:object_r:httpd_t:s0", 1)
+	if got := m.selinux(); got != want {
 		t.Errorf("after a look of the agent it is\n%s", got)
 	}
 	reply, err := m.do(api.Request{Verb: "tune rollback", Rules: []string{state.RuleSELinux}})

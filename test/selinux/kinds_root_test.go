@@ -27,7 +27,9 @@ func TestEveryKind(t *testing.T) {
 	r.write(tree+"/mysql.sock", "")
 	r.must("chcon", "-t", "mysqld_runtime_t", tree+"/mysql.sock")
 	booleans := strings.Fields(r.must("sh", "-c", "getsebool -a | sed -n 's/ --> off//p'"))
-	theirs := slices.DeleteFunc(booleans, func(b string) bool { return b == "mysql_connect_any" || strings.HasPrefix(b, "secure_") })[0]
+	theirs := slices.DeleteFunc(booleans, func(b string) bool {
+		return b == "mysql_connect_any" || strings.HasPrefix(b, "secure_")
+	})[0]
 	r.must("semanage", "boolean", "-m", "--on", theirs)
 	r.must("setsebool", theirs, "off")
 	t.Cleanup(func() { r.must("semanage", "boolean", "-D") })
@@ -69,7 +71,8 @@ func TestEveryKind(t *testing.T) {
 		"boolean":    {r.must("getsebool", "mysql_connect_any"), "on"},
 		"stored":     {r.must("semanage", "export"), "boolean -m -1 mysql_connect_any"},
 		"module":     {r.must("semodule", "-lfull"), "400 bulkhead_mysqld_t"},
-		"rule":       {r.must("sesearch", "-A", "-s", "mysqld_t", "-t", "mysqld_t", "-c", "process", "-p", "ptrace"), "ptrace"},
+		"rule": {r.must("sesearch", "-A", "-s", "mysqld_t", "-t", "mysqld_t", "-c", "process", "-p", "ptrace"),
+			"ptrace"},
 		"permissive": {r.must("semanage", "permissive", "-l"), "mysqld_t"},
 	} {
 		if !strings.Contains(want[0], want[1]) || name == "restorecon" && want[0] != want[1] {

@@ -98,10 +98,11 @@ func (r *rig) does(v any, args ...string) string {
 func (r *rig) policy(trees ...string) map[string]string {
 	r.t.Helper()
 	held := map[string]string{
-		"semanage export":   r.must("semanage", "export"),
-		"semodule -lfull":   r.must("semodule", "-lfull"),
-		"getsebool -a":      r.must("getsebool", "-a"),
-		"file contexts":     r.must("sh", "-c", "grep -hv '^#' /etc/selinux/default/contexts/files/file_contexts*[^n]; true"),
+		"semanage export": r.must("semanage", "export"),
+		"semodule -lfull": r.must("semodule", "-lfull"),
+		"getsebool -a":    r.must("getsebool", "-a"),
+		"file contexts": r.must("sh", "-c", "cd /etc/selinux/default/contexts/files && "+
+			"grep -hv '^#' file_contexts file_contexts.homedirs file_contexts.local; true"),
 		"ports":             r.must("semanage", "port", "-l"),
 		"the policy's file": r.must("sh", "-c", "sha256sum /etc/selinux/default/policy/policy.*"),
 		"the loaded policy": r.must("sha256sum", "/sys/fs/selinux/policy"),
@@ -117,7 +118,8 @@ func (r *rig) same(when string, was, is map[string]string) {
 	r.t.Helper()
 	for what, text := range was {
 		if is[what] != text {
-			r.t.Errorf("%s: %s differs: it was\n%s\nit is\n%s", when, what, lines(text, is[what]), lines(is[what], text))
+			r.t.Errorf("%s: %s differs: it was\n%s\nit is\n%s", when, what, lines(text, is[what]),
+				lines(is[what], text))
 		}
 	}
 }

@@ -73,19 +73,19 @@ func (s Session) remedies(cmd *cobra.Command, args []string, f *from) (*remedy.P
 	}
 	host := loaded.Of(c.Host.Root)
 	if host.Ask.Policy == nil || host.Ask.Files == nil {
-		return nil, api.Errorf(api.CodeFailed, "run it as root on the host that wrote the log; `bulkhead selinux explain "+
-			"--elsewhere FILE` says what can be said without", "a plan needs what is not here: %s",
+		return nil, api.Errorf(api.CodeFailed, "run it as root on the host that wrote the log; `bulkhead selinux "+
+			"explain --elsewhere FILE` says what can be said without", "a plan needs what is not here: %s",
 			strings.Join(host.Missing, "; "))
 	}
-	_, docs, err := c.Recorded()
+	docs, err := state.Load(c.Store, state.DocTuned)
 	if err != nil {
 		return nil, err
 	}
 	ours := func(name string) bool {
 		return slices.ContainsFunc(docs.Tuned, func(t state.Tuned) bool { return t.Name == name })
 	}
-	return remedy.Of(verdict.Judge(log, host.Ask), loaded.Local{Root: c.Host.Root, Found: host, Ours: ours},
-		f.take), nil
+	local := loaded.Local{Root: c.Host.Root, Found: host, Ours: ours}
+	return remedy.Of(cmd.Context(), verdict.Judge(log, host.Ask), local, f.take), nil
 }
 
 func (s Session) plan() *cobra.Command {
@@ -94,8 +94,8 @@ func (s Session) plan() *cobra.Command {
 		Use:   "plan [FILE]",
 		Short: "the labels, ports, booleans and rules that put denials right",
 		Long: `plan makes settings of what explain says of denials on this host: a label for a directory that a database
-has to itself, the label that a file should have, the type of a port, a boolean, and a module for each domain with the
-rules that are needed and no others. What it leaves to you stands below, with the reason: a script to change, a rule
+has to itself, the label that a file should have, the type of a port, a boolean, and a module for each domain with
+the rules that are needed and no others. What it leaves to you stands below, with the reason: a script to change, a rule
 that would allow too much, a port of another service, a path or a type that it cannot tell. Nothing is changed.`,
 		Example: `  bulkhead selinux plan                           the audit log of this host
   bulkhead selinux plan --since "2026-11-25 08:00"
@@ -125,7 +125,8 @@ func printPlan(out io.Writer, p *remedy.Plan) {
 		render.Println(out, "LEFT TO YOU")
 	}
 	for _, l := range p.Left {
-		render.Printf(out, "%s  %s, %s\n", l.Verdict, l.What, render.Count(l.Denials, "denial", "denials"))
+		render.Printf(out, "%s  %s, %s\n", l.Verdict, strings.TrimSuffix(l.What, ";"),
+			render.Count(l.Denials, "denial", "denials"))
 		render.Printf(out, "  why   %s\n", l.Why)
 		for _, do := range l.Do {
 			if do != l.What {
@@ -148,9 +149,10 @@ func (s Session) apply() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "apply [FILE]",
 		Short: "set what plan says, as one change that can be taken back",
-		Long: `apply sets what plan says, by semanage and semodule, as one change: all of it or none. What was there before
-is recorded first, the label of each file too. Labels are changed below the directories that plan names, and nowhere
-else; rules of others stay. SELinux is never switched off. Compiling the policy takes some seconds for each setting.`,
+		Long: `apply sets what plan says, by semanage and semodule, as one change: all of it or none. What was there
+before is recorded first, the label of each file too. Labels are changed below the directories that plan names, and
+nowhere else; rules of others stay. SELinux is never switched off. Compiling the policy takes some seconds for each
+setting.`,
 		Example: `  bulkhead selinux apply --dry-run
   bulkhead selinux apply --confirm-within 10m     undone by itself unless confirmed`,
 		Args: usage.AtMostOne,
@@ -184,8 +186,8 @@ func (s Session) rollback() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rollback",
 		Short: "take back all that selinux apply has set",
-		Long: `rollback takes back what selinux apply has set: lines and modules that it added go, what it changed and the
-label of each file is as it was before. "bulkhead tune status" lists what is set.`,
+		Long: `rollback takes back what selinux apply has set: lines and modules that it added go, what it changed and
+the label of each file is as it was before. "bulkhead tune status" lists what is set.`,
 		Example: `  bulkhead selinux rollback --dry-run`,
 		Args:    usage.NoArguments,
 	}

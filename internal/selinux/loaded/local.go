@@ -106,8 +106,8 @@ func (w *lister) add(rel, above string, info fs.FileInfo) error {
 }
 
 // Module is the text of a module of bulkhead's that is installed.
-func (l Local) Module(name string) (string, error) {
-	return sepolicy.Modules{Host: sepolicy.Host{Root: l.Root}}.Read(context.Background(), name)
+func (l Local) Module(ctx context.Context, name string) (string, error) {
+	return sepolicy.Modules{Host: sepolicy.Host{Root: l.Root}}.Read(ctx, name)
 }
 
 // Foreign is a local file context for a tree or for something below it that bulkhead did not make.

@@ -5,6 +5,7 @@ package remedy
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"path"
@@ -44,19 +45,19 @@ type Host interface {
 	// Labels are the types that the file contexts give a path and all below it, as sepolicy.Labels has them.
 	Labels(path string) (string, error)
 	// Module is the text of a module of bulkhead's that is installed; "" is none.
-	Module(name string) (string, error)
+	Module(ctx context.Context, name string) (string, error)
 	// Foreign is a local file context of somebody else below a tree, or of the tree itself; "" is none.
 	Foreign(tree string) (string, error)
 }
 
 // Of makes a plan of a report. Take are ports, "tcp/4444", that may be taken from the type that has them.
-func Of(report *verdict.Report, host Host, take []string) *Plan {
+func Of(ctx context.Context, report *verdict.Report, host Host, take []string) *Plan {
 	p := &planner{host: host, take: take, Plan: Plan{Settings: []Setting{}, Left: []Left{}}}
 	for _, v := range report.Verdicts {
 		p.add(v)
 	}
 	p.contexts()
-	p.modules()
+	p.modules(ctx)
 	slices.SortStableFunc(p.Settings, func(a, b Setting) int { return cmp.Compare(a.Name, b.Name) })
 	return &p.Plan
 }
@@ -251,14 +252,14 @@ func typeFor(all []place) (kind, why string) {
 
 // modules makes a module of the rules of each domain. Rules of one that is installed stay in it: what they allow was
 // not denied.
-func (p *planner) modules() {
+func (p *planner) modules(ctx context.Context) {
 	by := map[string][]needed{}
 	for _, n := range p.rules {
 		by[n.of.Source] = append(by[n.of.Source], n)
 	}
 	for _, source := range slices.Sorted(maps.Keys(by)) {
 		name := "bulkhead_" + source
-		text, err := p.host.Module(name)
+		text, err := p.host.Module(ctx, name)
 		for _, n := range by[source] {
 			if err != nil {
 				p.leave(n.of, "%v", err)

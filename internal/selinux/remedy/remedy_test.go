@@ -1,6 +1,7 @@
 package remedy_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -19,8 +20,8 @@ func (h host) Labels(path string) (string, error) {
 	}
 	return "", errors.New("no file context gives it a label")
 }
-func (h host) Module(name string) (string, error)  { return h.modules[name], nil }
-func (h host) Foreign(tree string) (string, error) { return h.foreign[tree], nil }
+func (h host) Module(_ context.Context, name string) (string, error) { return h.modules[name], nil }
+func (h host) Foreign(tree string) (string, error)                   { return h.foreign[tree], nil }
 
 // of is a verdict on a denial of mysqld_t.
 func of(kind verdict.Kind, target, class string, remedies ...verdict.Remedy) verdict.Verdict {
@@ -32,8 +33,8 @@ func needs(target, class string, permissions ...string) verdict.Verdict {
 	return of(verdict.Rule, target, class, verdict.Remedy{Permissions: permissions})
 }
 
-func planOf(h host, take []string, all ...verdict.Verdict) (set []string, left []string) {
-	p := remedy.Of(&verdict.Report{Verdicts: all}, h, take)
+func planOf(t *testing.T, h host, take []string, all ...verdict.Verdict) (set []string, left []string) {
+	p := remedy.Of(t.Context(), &verdict.Report{Verdicts: all}, h, take)
 	for _, s := range p.Settings {
 		set = append(set, s.Name+" = "+s.Value)
 	}
@@ -48,6 +49,7 @@ func TestPlan(t *testing.T) {
 	at := func(path, class string, types ...string) verdict.Remedy {
 		return verdict.Remedy{Path: path, Class: class, Types: types}
 	}
+	kerberos := verdict.Remedy{Port: "tcp/4444", Types: []string{"mysqld_port_t"}, Owner: "kerberos_port_t"}
 	broad := needs("var_lib_t", "file", "write")
 	broad.Broad = []verdict.Flag{{Name: "generic target", Why: "files of many programs"}}
 	for name, c := range map[string]struct {
@@ -70,40 +72,42 @@ func TestPlan(t *testing.T) {
 			left: "no one type"},
 		"several types": {all: []verdict.Verdict{of(verdict.Label, "var_t", "dir", at("/srv/db", "dir", "mysqld_log_t",
 			"mysqld_tmp_t"))}, left: "choose one"},
-		"a directory of the system": {all: []verdict.Verdict{of(verdict.Label, "tmp_t", "file", at("/tmp/x", "file",
-			"mysqld_tmp_t"))}, left: "/tmp is a directory of the whole system"},
-		"the line of somebody": {host: host{foreign: map[string]string{"/srv/db": "/srv/db(/.*)?"}}, all: []verdict.Verdict{
-			of(verdict.Label, "var_t", "dir", at("/srv/db", "dir", "mysqld_db_t"))}, left: "is there already"},
+		"a directory of the system": {all: []verdict.Verdict{of(verdict.Label, "tmp_t", "file",
+			at("/tmp/x", "file", "mysqld_tmp_t"))}, left: "/tmp is a directory of the whole system"},
+		"the line of somebody": {host: host{foreign: map[string]string{"/srv/db": "/srv/db(/.*)?"}},
+			all:  []verdict.Verdict{of(verdict.Label, "var_t", "dir", at("/srv/db", "dir", "mysqld_db_t"))},
+			left: "is there already"},
 		"a label that differs": {all: []verdict.Verdict{of(verdict.Label, "var_t", "file", verdict.Remedy{
 			Path: "/var/lib/mysql/x", Class: "file", Types: own[:1], Listed: true})},
 			set: []string{"selinux labels /var/lib/mysql/x = mysqld_db_t"}},
 		"a directory whose label differs": {host: host{labels: map[string]string{
 			"/var/lib/mysql": "mysqld_db_t\nmysqld_var_run_t \"mysql.sock\""}},
-			all: []verdict.Verdict{of(verdict.Label, "var_t", "dir", verdict.Remedy{Path: "/var/lib/mysql", Class: "dir",
-				Types: own[:1], Listed: true})},
+			all: []verdict.Verdict{of(verdict.Label, "var_t", "dir",
+				verdict.Remedy{Path: "/var/lib/mysql", Class: "dir", Types: own[:1], Listed: true})},
 			set: []string{"selinux labels /var/lib/mysql = mysqld_db_t\nmysqld_var_run_t \"mysql.sock\""}},
-		"a free port": {all: []verdict.Verdict{of(verdict.Port, "unreserved_port_t", "tcp_socket", verdict.Remedy{
-			Port: "tcp/23306", Types: []string{"mysqld_port_t"}})}, set: []string{"selinux port tcp/23306 = mysqld_port_t"}},
-		"a port of Kerberos": {all: []verdict.Verdict{of(verdict.Port, "kerberos_port_t", "tcp_socket", verdict.Remedy{
-			Port: "tcp/4444", Types: []string{"mysqld_port_t"}, Owner: "kerberos_port_t"})},
+		"a free port": {all: []verdict.Verdict{of(verdict.Port, "unreserved_port_t", "tcp_socket",
+			verdict.Remedy{Port: "tcp/23306", Types: []string{"mysqld_port_t"}})},
+			set: []string{"selinux port tcp/23306 = mysqld_port_t"}},
+		"a port of Kerberos": {all: []verdict.Verdict{of(verdict.Port, "kerberos_port_t", "tcp_socket", kerberos)},
 			left: "tcp/4444 is kerberos_port_t's own port"},
-		"a port of Kerberos, named": {take: []string{"tcp/4444"}, all: []verdict.Verdict{of(verdict.Port, "kerberos_port_t",
-			"tcp_socket", verdict.Remedy{Port: "tcp/4444", Types: []string{"mysqld_port_t"}, Owner: "kerberos_port_t"})},
+		"a port of Kerberos, named": {take: []string{"tcp/4444"},
+			all: []verdict.Verdict{of(verdict.Port, "kerberos_port_t", "tcp_socket", kerberos)},
 			set: []string{"selinux port tcp/4444 = mysqld_port_t from kerberos_port_t"}},
-		"a boolean": {all: []verdict.Verdict{of(verdict.Boolean, "a_t", "b", verdict.Remedy{Boolean: "a_b", On: true})},
-			set: []string{"selinux boolean a_b = on"}},
-		"two booleans": {all: []verdict.Verdict{of(verdict.Boolean, "a_t", "b", verdict.Remedy{Boolean: "a_b", On: true},
-			verdict.Remedy{Boolean: "a_c"})}, left: "choose one"},
+		"a boolean": {all: []verdict.Verdict{of(verdict.Boolean, "a_t", "b",
+			verdict.Remedy{Boolean: "a_b", On: true})}, set: []string{"selinux boolean a_b = on"}},
+		"two booleans": {all: []verdict.Verdict{of(verdict.Boolean, "a_t", "b",
+			verdict.Remedy{Boolean: "a_b", On: true}, verdict.Remedy{Boolean: "a_c"})}, left: "choose one"},
 		"rules, with those of before": {
 			host: host{modules: map[string]string{"bulkhead_mysqld_t": "(allow mysqld_t a_t (file (read)))"}},
 			all:  []verdict.Verdict{needs("mysqld_t", "process", "setpgid", "getattr"), needs("a_t", "file", "read")},
 			set: []string{"selinux module bulkhead_mysqld_t = (allow mysqld_t a_t (file (read))) " +
 				"(allow mysqld_t self (process (setpgid getattr)))"}},
 		"an over-broad rule": {all: []verdict.Verdict{broad}, left: "allow too much (generic target"},
-		"a script":           {all: []verdict.Verdict{of(verdict.Script, "init_t", "process")}, left: "why init_t process"},
-		"stale":              {all: []verdict.Verdict{of(verdict.Stale, "a_t", "file")}},
+		"a script": {all: []verdict.Verdict{of(verdict.Script, "init_t", "process")},
+			left: "why init_t process"},
+		"stale": {all: []verdict.Verdict{of(verdict.Stale, "a_t", "file")}},
 	} {
-		set, left := planOf(c.host, c.take, c.all...)
+		set, left := planOf(t, c.host, c.take, c.all...)
 		if !slices.Equal(set, c.set) {
 			t.Errorf("%s: it sets %q, want %q", name, set, c.set)
 		}

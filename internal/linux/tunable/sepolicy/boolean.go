@@ -44,36 +44,46 @@ func (b Booleans) Read(ctx context.Context, name string) (string, error) {
 	return values[name], err
 }
 
-// Write sets the boolean, or takes it out of the store. semanage cannot take one out alone: in one transaction all of
-// them go and the others come back. It sets these in the kernel, too, which then get back what they were there.
+// Write sets the boolean of the store, or takes it out. semanage cannot take one out alone: in one transaction all of
+// them go and the others come back. It sets the kernel's booleans, too, which then get back what they were.
 func (b Booleans) Write(ctx context.Context, name, value string) error {
 	names, values, err := b.all(ctx)
 	switch {
 	case err != nil || values[name] == value:
 		return err
 	case value == on || value == off:
-		return b.run(ctx, "semanage", "", "boolean", "-m", "--"+value, name)
+		return b.keeping([]string{name}, func() error {
+			return b.run(ctx, "semanage", "", "boolean", "-m", "--"+value, name)
+		})
 	case value != "":
 		return fmt.Errorf("a boolean is on or off, and not %q", value)
 	}
 	lines := "boolean -D\n"
-	held := map[string]string{}
 	for _, other := range names {
-		if other == name {
-			continue
+		if other != name {
+			lines += "boolean -m --" + values[other] + " " + other + "\n"
 		}
-		lines += "boolean -m --" + values[other] + " " + other + "\n"
-		if held[other], err = b.inForce(other); err != nil && !errors.Is(err, change.ErrGone) {
+	}
+	return b.keeping(names, func() error { return b.run(ctx, "semanage", lines, "import") })
+}
+
+// keeping does something, and gives booleans of the kernel back what they were before.
+func (h Host) keeping(names []string, do func() error) error {
+	held := map[string]string{}
+	for _, name := range names {
+		value, err := h.inForce(name)
+		if err != nil && !errors.Is(err, change.ErrGone) {
 			return err
 		}
+		held[name] = value
 	}
-	if err := b.run(ctx, "semanage", lines, "import"); err != nil {
+	if err := do(); err != nil {
 		return err
 	}
-	for other, was := range held {
-		now, err := b.inForce(other)
-		if err == nil && now != was {
-			err = b.force(other, was)
+	for _, name := range names {
+		now, err := h.inForce(name)
+		if err == nil && now != held[name] {
+			err = h.force(name, held[name])
 		}
 		if err != nil && !errors.Is(err, change.ErrGone) {
 			return err

@@ -36,12 +36,15 @@ func (c Contexts) Read(ctx context.Context, tree string) (string, error) {
 		}
 		kind, plain := plainType(words[1])
 		if !plain {
-			return "", fmt.Errorf("the local file context of %s is %s, which somebody wrote: change it by semanage, or "+
-				"take it out", tree, words[1])
+			return "", foreign("file context of "+tree, words[1])
 		}
 		return kind, nil
 	}
 	return "", nil
+}
+
+func foreign(what, context string) error {
+	return fmt.Errorf("the local %s is %s, which somebody wrote: change it by semanage, or take it out", what, context)
 }
 
 // plainType is the type of a context that semanage writes when only the type is named.
@@ -106,8 +109,7 @@ func (p Ports) Read(ctx context.Context, addr string) (string, error) {
 		}
 		kind, plain := plainType(words[3])
 		if !plain {
-			return "", fmt.Errorf("the local context of port %s is %s, which somebody wrote: change it by semanage, or "+
-				"take it out", addr, words[3])
+			return "", foreign("context of port "+addr, words[3])
 		}
 		return kind, nil
 	}

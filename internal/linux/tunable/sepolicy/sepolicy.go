@@ -1,23 +1,20 @@
 // Package sepolicy has the actuators of local settings of SELinux: the type of files below a path, with their labels;
 // the type of a port; a boolean; a module of bulkhead's own, which has rules or makes one domain permissive.
 //
-// What is asked of semanage(8) and semodule(8) is read back from the store that they keep (semanage.conf(5)): a value is
-// what the local part of it has, "" is nothing. So undoing takes away what was added and leaves what the policy itself
-// or an administrator has. Labels are read and written as extended attributes.
+// What is asked of semanage(8) and semodule(8) is read back from the store that they keep (semanage.conf(5)): a value
+// is what the local part of it has, "" is nothing. So undoing takes away what was added and leaves what the policy
+// itself or an administrator has. Labels are read and written as extended attributes.
 //
 // One program changes a store at a time: reading waits for one that works on it. Nothing here switches SELinux off.
 package sepolicy
 
 import (
-	"context"
 	"fmt"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
 
 	"bulkhead/internal/change"
-	"bulkhead/internal/linux/sysroot"
 )
 
 // Kinds of settings.
@@ -48,68 +45,14 @@ type kind struct {
 	want   string
 }
 
-var (
-	typeName    = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_.]{0,254}$`)
-	portType    = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_.]{0,254}( from [a-zA-Z][a-zA-Z0-9_.]{0,254})?$`)
-	booleanName = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_.]{0,254}$`)
-	// moduleName has the prefix of bulkhead's own modules, or that of `semanage permissive`.
-	moduleName = regexp.MustCompile(`^(bulkhead|permissive)_[a-zA-Z0-9_.]{1,200}$`)
-	portAddr   = regexp.MustCompile(`^(tcp|udp|sctp|dccp)/([1-9]\d{0,4})(?:-([1-9]\d{0,4}))?$`)
-	switched   = regexp.MustCompile(`^(on|off)$`)
-	cil        = regexp.MustCompile(`^(\(typepermissive [\w.]+\)|` + rule + `( ` + rule + `)*)$`)
-)
-
-// rule is one as Rule writes it.
-const rule = `\(allow [\w.]+ [\w.]+ \(\w+ \(\w+( \w+)*\)\)\)`
-
 var kinds = []kind{
 	{"context", KindContext, checkTree, typeName, "the name of a type, as mysqld_db_t"},
 	{"labels", KindLabels, checkTree, regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_.]*(\n|$)`),
 		"a type, or one with the types of what differs below it"},
-	{"port", KindPort, checkPort, portType, "the name of a type, as mysqld_port_t; \"TYPE from OWNER\" takes the port " +
-		"from the type that has it"},
+	{"port", KindPort, checkPort, portType, "the name of a type, as mysqld_port_t; \"TYPE from OWNER\" takes the " +
+		"port from the type that has it"},
 	{"boolean", KindBoolean, matching(booleanName, "a boolean"), switched, "on or off"},
 	{"module", KindModule, matching(moduleName, "a module of bulkhead's"), cil, "rules in CIL on one line"},
-}
-
-func matching(names *regexp.Regexp, what string) func(string) error {
-	return func(addr string) error {
-		if !names.MatchString(addr) {
-			return fmt.Errorf("%q is not the name of %s", addr, what)
-		}
-		return nil
-	}
-}
-
-func checkPort(addr string) error {
-	if !portAddr.MatchString(addr) {
-		return fmt.Errorf("%q is not a port: write tcp/4444, or udp/4567-4568", addr)
-	}
-	return nil
-}
-
-// whole are more such directories, and "/".
-var whole = []string{"/", "/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib64", "/usr/share", "/usr/local", "/var/lib",
-	"/var/log", "/var/tmp", "/var/run", "/var/cache", "/var/spool", "/etc/selinux", "/var/lib/selinux", "/run/systemd",
-	"/run/user", "/etc/systemd", "/etc/ssl", "/etc/pki"}
-
-// notOwn are directories below "/" that no database has for itself.
-var notOwn = []string{"/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib32", "/lib64", "/libx32", "/media", "/mnt",
-	"/opt", "/proc", "/root", "/run", "/sbin", "/srv", "/sys", "/tmp", "/usr", "/var"}
-
-// checkTree refuses what is no path, what semanage takes no path for, and directories of the whole system.
-func checkTree(addr string) error {
-	switch {
-	case !strings.HasPrefix(addr, "/") || path.Clean(addr) != addr:
-		return fmt.Errorf("%q is not a whole path without . and ..", addr)
-	case strings.ContainsFunc(addr, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\'' }):
-		return fmt.Errorf("%q: file contexts take no path with blanks, quotes or letters outside of ASCII", addr)
-	case slices.Contains(whole, addr) || slices.Contains(notOwn, addr):
-		return fmt.Errorf("%s is a directory of the whole system: name the database's own directory", addr)
-	case strings.HasPrefix(addr, "/proc/") || strings.HasPrefix(addr, "/sys/") || strings.HasPrefix(addr, "/dev/"):
-		return fmt.Errorf("%s is of the kernel: its labels are not set", addr)
-	}
-	return nil
 }
 
 // split takes a setting apart, by its name without Prefix: "port tcp/4444".
@@ -197,17 +140,6 @@ func Same(t change.Target, want, got string) (same, is bool) {
 
 // Lasting are the kinds whose values outlive a boot: all of them.
 var Lasting = []change.Kind{KindContext, KindLabels, KindPort, KindBoolean, KindSwitch, KindModule}
-
-// Host says where the store is, and how it is changed.
-type Host struct {
-	Root *sysroot.FS
-	// Dir is the directory to write below; "" is a captured host, which cannot be changed.
-	Dir string
-	// Run runs a program by its full path, with what it reads as standard input; nil is the program itself.
-	Run func(ctx context.Context, program, input string, args ...string) error
-	// Files reads and writes labels; nil is the kernel.
-	Files Labeller
-}
 
 // Actuators are those of the kinds of this package.
 func (h Host) Actuators() change.Actuators {

@@ -69,7 +69,8 @@ func TestCheck(t *testing.T) {
 		"context srv/db": "mysqld_db_t", "context /srv/../etc": "mysqld_db_t", "context /srv/a b": "mysqld_db_t",
 		"context /srv/db": "mysqld_db_t:s0", "labels /proc/1": "mysqld_db_t", "labels /srv/db": "",
 		"labels /srv/db/x": "a_t\nb_t \"../y\"", "port 4444": "mysqld_port_t", "port tcp/0": "mysqld_port_t",
-		"port tcp/4444": "mysqld_port_t -S x", "boolean a": "yes", "boolean a b": "on", "module mine": "(allow a b (c (d)))",
+		"port tcp/4444": "mysqld_port_t -S x", "boolean a": "yes", "boolean a b": "on",
+		"module mine":                "(allow a b (c (d)))",
 		"module bulkhead_x":          "(allow a b (c (d)))\n(boolean x true)",
 		"module bulkhead_y":          "(typealias x)",
 		"module permissive_mysqld_t": "(allow a b (c (d)))", "enforce": "0", "permissive mysqld_t": "on",
@@ -189,7 +190,8 @@ func TestLabels(t *testing.T) {
 		t.Errorf("a new file has %s", got)
 	}
 	must(os.Link(filepath.Join(p.dir, "etc/shadow"), filepath.Join(p.dir, "srv/db/hard")))
-	if err := a.Write(t.Context(), "/srv/db", "mysqld_db_t"); err == nil || !strings.Contains(err.Error(), "hard link") {
+	err = a.Write(t.Context(), "/srv/db", "mysqld_db_t")
+	if err == nil || !strings.Contains(err.Error(), "hard link") {
 		t.Errorf("a hard link: %v", err)
 	}
 }

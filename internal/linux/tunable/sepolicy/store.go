@@ -17,7 +17,19 @@ import (
 
 	"bulkhead/internal/change"
 	"bulkhead/internal/linux/selinux"
+	"bulkhead/internal/linux/sysroot"
 )
+
+// Host says where the store is, and how it is changed.
+type Host struct {
+	Root *sysroot.FS
+	// Dir is the directory to write below; "" is a captured host, which cannot be changed.
+	Dir string
+	// Run runs a program by its full path, with what it reads as standard input; nil is the program itself.
+	Run func(ctx context.Context, program, input string, args ...string) error
+	// Files reads and writes labels; nil is the kernel.
+	Files Labeller
+}
 
 // errNone is of a host without a policy.
 var errNone = change.Gone("there is no policy store of SELinux here")

@@ -53,7 +53,7 @@ func (p *Policy) Put(file, text string) {
 
 // Text is that of a file; one that is not there is empty.
 func (p *Policy) Text(file string) string {
-	text, _ := os.ReadFile(filepath.Join(p.dir, file)) 
+	text, _ := os.ReadFile(filepath.Join(p.dir, file))
 	return string(text)
 }
 

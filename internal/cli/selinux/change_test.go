@@ -1,0 +1,140 @@
+package selinux
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"bulkhead/internal/api"
+	"bulkhead/internal/cli/render"
+	"bulkhead/internal/linux/linuxtest"
+	"bulkhead/internal/transaction"
+)
+
+const captured = `
+-- sys/fs/selinux/enforce --
+1
+-- etc/selinux/config --
+SELINUXTYPE=targeted
+-- etc/selinux/targeted/contexts/files/file_contexts --
+/var/lib/mysql(/.*)?	system_u:object_r:mysqld_db_t:s0
+/var/lib/mysql/mysql.sock	-s	system_u:object_r:mysqld_var_run_t:s0
+-- var/lib/mysql/ibdata1 --
+-- var/lib/selinux/targeted/active/commit_num --
+1
+`
+
+// lab has denials of a host with the policy of package policydb's tests, and runs verbs on it.
+type lab struct {
+	t       *testing.T
+	dir     string
+	changed []api.Request
+}
+
+func (l *lab) run(log string, args ...string) (string, error) {
+	l.t.Helper()
+	open := func() (*transaction.Controller, error) {
+		return transaction.Open(transaction.Options{State: filepath.Join(l.dir, "state"), Root: l.dir})
+	}
+	var out bytes.Buffer
+	w := render.Printable(&out, 80)
+	c := &cobra.Command{Use: "selinux"}
+	c.AddCommand(Changes(Session{Out: w, Open: open, Print: func(_ any, text func()) error { text(); return nil },
+		Flags: func(*cobra.Command) func(string) api.Request {
+			return func(verb string) api.Request { return api.Request{Verb: verb} }
+		},
+		Change: func(_ *cobra.Command, q api.Request) error { l.changed = append(l.changed, q); return nil },
+	})...)
+	c.SetArgs(args)
+	c.SetIn(strings.NewReader(log))
+	c.SetOut(io.Discard)
+	c.SetErr(&out)
+	c.SilenceErrors, c.SilenceUsage = true, true
+	err := c.Execute()
+	return out.String(), err
+}
+
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	l := &lab{t: t, dir: linuxtest.Unpack(t, captured)}
+	text, err := os.ReadFile("../../selinux/policydb/testdata/small.hex")
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := hex.DecodeString(strings.ReplaceAll(string(text), "\n", ""))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(l.dir, "sys/fs/selinux/policy"), data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func denial(permissions, extra, target, class string) string {
+	return fmt.Sprintf("avc: denied { %s } for pid=7 comm=\"mysqld\" %s scontext=system_u:system_r:mysqld_t:s0 "+
+		"tcontext=system_u:object_r:%s:s0 tclass=%s\n", permissions, extra, target, class)
+}
+
+var denials = denial("read write", `path="/var/lib/mysql/a.ibd"`, "tmp_t", "file") +
+	denial("name_bind", "src=4444", "kerberos_port_t", "tcp_socket") + denial("read", `name="x"`, "nfs_t", "file")
+
+// A plan says what would be set and what is left, and apply asks for just that; a port of another is taken when it is
+// named.
+func TestPlanAndApply(t *testing.T) {
+	l := newLab(t)
+	out, err := l.run(denials, "plan", "-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"set     selinux labels /var/lib/mysql/a.ibd = mysqld_db_t\n", "  for   1 denial\n",
+		"set     selinux boolean use_nfs = on\n", "LEFT TO YOU\nwrong port  allow mysqld_t kerberos_port_t:tcp_socket",
+		"tcp/4444 is kerberos_port_t's own port", "--take-port tcp/4444\n", "`bulkhead selinux apply` sets it"} {
+		if !strings.Contains(out, part) {
+			t.Errorf("%q is missing in\n%s", part, out)
+		}
+	}
+	if out, err = l.run(denials, "apply", "-", "--take-port", "tcp/4444"); err != nil || len(l.changed) != 1 {
+		t.Fatalf("%v, %d changes\n%s", err, len(l.changed), out)
+	}
+	asked := ""
+	for _, s := range l.changed[0].Tune {
+		asked += s.Rule + ": " + s.Name + " = " + s.Value + "\n"
+	}
+	if want := "selinux: selinux boolean use_nfs = on\nselinux: selinux labels /var/lib/mysql/a.ibd = mysqld_db_t\n" +
+		"selinux: selinux port tcp/4444 = mysqld_port_t from kerberos_port_t\n"; asked != want ||
+		l.changed[0].Verb != "tune apply" {
+		t.Errorf("%s asks for\n%swant\n%s", l.changed[0].Verb, asked, want)
+	}
+	if _, err := l.run("", "rollback"); err != nil || l.changed[1].Rules[0] != "selinux" {
+		t.Errorf("rollback: %v, %+v", err, l.changed)
+	}
+}
+
+// What a plan cannot do is said: nothing was denied, a port is none, or the policy is not here.
+func TestNoPlan(t *testing.T) {
+	l := newLab(t)
+	for _, verb := range []string{"plan", "apply"} {
+		if out, err := l.run("", verb, "-"); err != nil || !strings.Contains(out, "nothing to do") {
+			t.Errorf("%s of nothing: %v\n%s", verb, err, out)
+		}
+		if _, err := l.run(denials, verb, "-", "--take-port", "4444"); err == nil || !strings.Contains(err.Error(),
+			"is not a port") {
+			t.Errorf("%s of a wrong port: %v", verb, err)
+		}
+	}
+	if err := os.Remove(filepath.Join(l.dir, "sys/fs/selinux/policy")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.run(denials, "apply", "-"); err == nil || !strings.Contains(err.Error(), "has loaded none") ||
+		len(l.changed) > 0 {
+		t.Errorf("without a policy: %v, %+v", err, l.changed)
+	}
+}
