@@ -47,7 +47,7 @@ func (r *rig) starts() bool {
 		r.t.Logf("it does not start: %v %s", err, out)
 		return false
 	}
-	got := r.must("mariadb", "-N", "-h", "127.0.0.1", "-P", port, "-e", "select @@datadir, @@port")
+	got := r.must("mariadb", "-N", "-e", "select @@datadir, @@port")
 	return strings.Contains(got, data) && strings.Contains(got, port)
 }
 

@@ -103,13 +103,14 @@ func (p Ports) Read(ctx context.Context, addr string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, words := range lines { // "portcon tcp 4444 system_u:object_r:mysqld_port_t:s0"
-		if len(words) != 4 || words[1] != m[1] || words[2] != ports(m) {
+	for _, words := range lines { // "portcon udp 4567 - 4568 system_u:object_r:mysqld_port_t:s0"
+		last := len(words) - 1
+		if last < 3 || words[1] != m[1] || strings.Join(words[2:last], "") != ports(m) {
 			continue
 		}
-		kind, plain := plainType(words[3])
+		kind, plain := plainType(words[last])
 		if !plain {
-			return "", foreign("context of port "+addr, words[3])
+			return "", foreign("context of port "+addr, words[last])
 		}
 		return kind, nil
 	}

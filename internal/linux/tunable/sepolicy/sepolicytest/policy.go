@@ -128,7 +128,7 @@ func (p *Policy) semanage(args []string) error {
 	case "fcontext":
 		file, line = "file_contexts.local", key+"    system_u:object_r:"+kind+":s0"
 	case "port":
-		key = "portcon " + args[slices.Index(args, "-p")+1] + " " + key
+		key = "portcon " + args[slices.Index(args, "-p")+1] + " " + strings.Replace(key, "-", " - ", 1)
 		file, line = "ports.local", key+" system_u:object_r:"+kind+":s0"
 	case "boolean":
 		file = "booleans.local"
