@@ -130,7 +130,7 @@ func (j *judge) place(paths, permissions []string) bool {
 	}
 	where := "PATH"
 	if len(paths) > 0 {
-		where = paths[0]
+		where = path.Clean(paths[0]) // the kernel writes "/srv/db/" for the directory of a file
 	} else {
 		j.undecided("the path: the log has only the name %s (an audit rule makes the kernel write PATH records)",
 			some(namesOf(j.left)))

@@ -72,6 +72,9 @@ func TestVerdicts(t *testing.T) {
 		"a place without a label of its own": {host: verdict.Host{Policy: db},
 			log: denied("write", withIts, varLib, "file"), kind: verdict.Label,
 			fix: "semanage fcontext -a -t mysqld_db_t '/data/mysql/ibdata1(/.*)?'"},
+		"a directory that was looked up": {host: verdict.Host{Policy: allowing("mysqld_t mysqld_db_t dir write")},
+			log: denied("write", `comm="mysqld" path="/data/mysql/"`, varLib, "dir"), kind: verdict.Label,
+			fix: "semanage fcontext -a -t mysqld_db_t '/data/mysql(/.*)?', then restorecon -R -v /data/mysql"},
 		"two types are possible": {
 			host: verdict.Host{Policy: allowing("mysqld_t mysqld_db_t file write", "mysqld_t mysqld_log_t file write")},
 			log:  denied("write", withIts, varLib, "file"), kind: verdict.Label, fix: "semanage fcontext -a -t TYPE"},
