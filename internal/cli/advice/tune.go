@@ -74,7 +74,9 @@ type tuning struct {
 	// ByHand is the change that tune does not make; "" where it makes it.
 	ByHand string         `json:"by_hand,omitempty"`
 	Cost   string         `json:"cost,omitempty"`
-	Losers []advise.Loser `json:"losers"`
+	// Besides is what would belong to the same change and is left to the DBA.
+	Besides []string       `json:"besides,omitempty"`
+	Losers  []advise.Loser `json:"losers"`
 }
 
 // tunings asks the host and the rules; of the rules that are named, or of all.
@@ -101,7 +103,8 @@ func (s Session) tunings(cmd *cobra.Command, names []string, o *options) ([]tuni
 		return nil, err
 	}
 	defer c.Close()
-	rep := advise.Run(rules, factsOf(cmd, c, logins),
+	facts := factsOf(cmd, c, logins)
+	rep := advise.Run(rules, facts,
 		advise.Options{Severity: severity, Today: time.Now().Format(time.DateOnly)})
 	for _, n := range rep.Notes { // what was not looked at is not set
 		render.Printf(cmd.ErrOrStderr(), "note: %s\n", n)
@@ -116,9 +119,21 @@ func (s Session) tunings(cmd *cobra.Command, names []string, o *options) ([]tuni
 	on := settable{page: info["Hugepagesize"], atBoot: o.atBoot, has: func(name string) bool {
 		return tunable.Host{Root: c.Host.Root}.Has(cmd.Context(), name)
 	}, room: func(pool string, pages int64) error { return hugepool.Room(c.Host.Root, pool, pages) }}
+	on.takers = takers(facts)
+	if o.limitGroups {
+		v, _, err := c.Membership(cmd.Context())
+		if err != nil {
+			return nil, err
+		}
+		var notes []string
+		on.limits, notes = hugeLimits(facts, v, on.page)
+		for _, n := range notes {
+			render.Printf(cmd.ErrOrStderr(), "note: %s\n", n)
+		}
+	}
 	for _, f := range rep.Findings {
 		if len(names) == 0 || isNamed(names, f.Rule) {
-			all = append(all, tuningOf(f, on))
+			all = append(all, tuningOf(f, on).with(rep.Findings, on))
 		}
 	}
 	return all, nil
@@ -136,6 +151,9 @@ type settable struct {
 	// room says in the words of an error that a pool of so many huge pages does not fit into the memory now.
 	room   func(pool string, pages int64) error
 	atBoot bool // the pool of huge pages is to be set aside at boot
+	// limits are those of groups that go with the pool of huge pages.
+	limits []state.Tuned
+	takers []string // instances whose settings ask for pages of the pool
 }
 
 // tuningOf is what can be set of a finding.
@@ -247,6 +265,8 @@ type options struct {
 	severity string
 	dsn      []string
 	atBoot   bool
+	// limitGroups has groups limited to their part of the pool of huge pages.
+	limitGroups bool
 }
 
 func (o *options) flags(c *cobra.Command) {
@@ -254,6 +274,8 @@ func (o *options) flags(c *cobra.Command) {
 	c.Flags().StringArrayVar(&o.dsn, "dsn", nil, usage.LoginsHelp)
 	c.Flags().BoolVar(&o.atBoot, "at-boot", false, "have the pool of huge pages set aside by the kernel command "+
 		"line, at the next boot, instead of now")
+	c.Flags().BoolVar(&o.limitGroups, "limit-groups", false, "with the pool of huge pages: no group of a database "+
+		"may take more of it than the database needs (memory.huge). The kernel ends a process that takes more")
 }
 
 func severityFlag(c *cobra.Command, severity *string) {
@@ -267,6 +289,9 @@ func printTunings(out io.Writer, all []tuning) {
 		printOn(out, t.On)
 		for _, set := range t.Sets {
 			render.Printf(out, "  set     %s\n", set)
+		}
+		for _, b := range t.Besides {
+			render.Printf(out, "  by hand %s\n", b)
 		}
 		if t.Cost != "" {
 			render.Printf(out, "  cost    %s\n", t.Cost)
@@ -414,7 +439,9 @@ func printTuned(out io.Writer, all []api.Tuning) {
 		if t.Disk != "" {
 			render.Printf(out, "  disk     %s\n", t.Disk)
 		}
-		if !tunable.Same(tunable.Target(t.Name), t.Wanted, t.Holds) {
+		if t.Limit {
+			render.Printf(out, "  limit    of a group: `bulkhead verify` reads it back\n")
+		} else if !tunable.Same(tunable.Target(t.Name), t.Wanted, t.Holds) {
 			missing := "not in this kernel"
 			switch {
 			case t.Unit:
