@@ -17,7 +17,23 @@ import (
 
 // goesWithPool are the rules whose changes belong to that of the pool of huge pages: without them a database that asks
 // for SHM_HUGETLB gets none of it.
-var goesWithPool = []string{"LIM-03"}
+var goesWithPool = []string{"LIM-03", "MEM-52"}
+
+const shmGroupSysctl = "vm.hugetlb_shm_group"
+
+// shmGroupTaken says why the one group of the host that may have shared memory in huge pages is not set; "" is nothing.
+func (s settable) shmGroupTaken(f advise.Finding) string {
+	switch {
+	case f.Change.Key != shmGroupSysctl:
+	case s.shmGroup != 0:
+		return fmt.Sprintf("%s is %d already, and who needs it would lose it: have %s in that group, too, or set it to "+
+			"%s yourself", shmGroupSysctl, s.shmGroup, strings.Join(f.On, ", "), f.Change.Value)
+	case len(s.shmGroups) > 1:
+		return fmt.Sprintf("databases with the groups %s want it, and %s takes one: have all of them in one group more, "+
+			"and set that", strings.Join(s.shmGroups, ", "), shmGroupSysctl)
+	}
+	return ""
+}
 
 // with adds to a change of the pool of huge pages the changes that belong to it, and limits of groups. They are taken
 // back with the rule of the pool.

@@ -72,8 +72,8 @@ type tuning struct {
 	Settings []state.Tuned `json:"-"`
 	Sets     []string      `json:"sets"` // "vm.swappiness = 1"
 	// ByHand is the change that tune does not make; "" where it makes it.
-	ByHand string         `json:"by_hand,omitempty"`
-	Cost   string         `json:"cost,omitempty"`
+	ByHand string `json:"by_hand,omitempty"`
+	Cost   string `json:"cost,omitempty"`
 	// Besides is what would belong to the same change and is left to the DBA.
 	Besides []string       `json:"besides,omitempty"`
 	Losers  []advise.Loser `json:"losers"`
@@ -120,6 +120,12 @@ func (s Session) tunings(cmd *cobra.Command, names []string, o *options) ([]tuni
 		return tunable.Host{Root: c.Host.Root}.Has(cmd.Context(), name)
 	}, room: func(pool string, pages int64) error { return hugepool.Room(c.Host.Root, pool, pages) }}
 	on.takers = takers(facts)
+	on.shmGroup, _ = facts.Host.Get("host.huge_shm_group").Is.(int64)
+	for _, f := range rep.Findings {
+		if f.Change.Key == shmGroupSysctl && !slices.Contains(on.shmGroups, f.Change.Value) {
+			on.shmGroups = append(on.shmGroups, f.Change.Value)
+		}
+	}
 	if o.limitGroups {
 		v, _, err := c.Membership(cmd.Context())
 		if err != nil {
@@ -154,6 +160,9 @@ type settable struct {
 	// limits are those of groups that go with the pool of huge pages.
 	limits []state.Tuned
 	takers []string // instances whose settings ask for pages of the pool
+	// shmGroup is vm.hugetlb_shm_group now, 0 for none, and shmGroups the groups that databases want there.
+	shmGroup  int64
+	shmGroups []string
 }
 
 // tuningOf is what can be set of a finding.
@@ -165,6 +174,9 @@ func tuningOf(f advise.Finding, on settable) tuning {
 	case rule.ClassSysctl:
 		if f.Change.Key == hugepool.Sysctl {
 			return t.pool(f, on)
+		}
+		if t.ByHand = on.shmGroupTaken(f); t.ByHand != "" {
+			return t
 		}
 	case rule.ClassQueue:
 		names = []string{tunable.QueueName(strings.ReplaceAll(f.Change.Disk, "/", "!"), f.Change.Key)}
