@@ -151,11 +151,16 @@ func (d *openDir) ReadFile(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer unix.Close(fd)
+	return readFrom(fd)
+}
+
+// readFrom reads an open file from its beginning to its end.
+func readFrom(fd int) ([]byte, error) {
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
 	var text []byte
 	for {
-		n, err := unix.Read(fd, *buf)
+		n, err := unix.Pread(fd, *buf, int64(len(text)))
 		switch {
 		case err == unix.EINTR:
 		case err != nil:

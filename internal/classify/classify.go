@@ -16,8 +16,13 @@ import (
 // and of their rules does not matter.
 func Classify(groups []Group, in Input) Result {
 	l := newLook(in)
-	c := classifier{look: l, index: newIndex(l, groups), conflicts: make(map[string]*conflict),
-		placements: make([]Placement, 0, in.Room)}
+	return classifyIn(l, newIndex(l, groups), groups)
+}
+
+// classifyIn is Classify with the index of the rules.
+func classifyIn(l *look, x *index, groups []Group) Result {
+	c := classifier{look: l, index: x, conflicts: make(map[string]*conflict),
+		placements: make([]Placement, 0, l.in.Room)}
 	c.groups = make(map[string]bool, len(groups))
 	for i := range groups {
 		c.groups[groups[i].Path] = true
@@ -51,48 +56,76 @@ type classifier struct {
 	sessions   map[string]bool // groups of sessions to be made
 }
 
+// classify decides about a process and does it.
 func (c *classifier) classify(s *subject) {
+	if s.settled {
+		s.verdict = s.before.verdict
+	} else {
+		s.verdict = c.decide(s)
+	}
+	c.enact(s, &s.verdict)
+}
+
+// decide holds a process against pins and rules.
+func (c *classifier) decide(s *subject) verdict {
 	c.matched = c.index.matching(c.look, s, c.matched[:0])
 	slices.SortFunc(c.matched, compareRules)
-	if what := c.untouchable(s); what != "" {
+	v := verdict{lasting: true}
+	if what := c.untouchable(s); what != "" && len(c.matched) > 0 {
+		v.lasting = false // problems are told anew
 		for _, r := range c.matched {
 			c.problems = append(c.problems, untouchableProblem(r, s, what))
 		}
 	}
-	reason := c.look.protected(s)
+	v.text = c.look.protected(s)
 	if pin, from, ok := c.look.pinned(s, c.groups); ok {
-		if reason != "" {
-			c.skips = append(c.skips, Skip{Process: *s.p, Group: pin, Reason: reason})
-			return
+		if v.decision, v.group = skipped, pin; v.text == "" {
+			v.decision, v.text = pinned, from
 		}
-		c.placements = append(c.placements, Placement{Process: *s.p, Group: pin, By: ByPin, Rule: from})
-		return
+		return v
 	}
 	if len(c.matched) == 0 {
-		if !c.skipRival(s, reason) && reason == "" {
-			c.gather(s)
-		}
-		return
+		return v
 	}
 	top := best(c.matched)
 	winner := deepest(top)
-	if c.sharedListener(s, top) {
-		return
-	}
 	switch {
-	case reason != "":
-		c.skips = append(c.skips, Skip{Process: *s.p, Group: cmp.Or(winner, top[0]).Group, Reason: reason})
+	case sharesListener(s):
+		v.decision, v.top, v.lasting = listening, top, false
+	case v.text != "":
+		v.decision, v.group = skipped, cmp.Or(winner, top[0]).Group
 	case winner == nil:
-		c.conflict(top, s)
-		c.skips = append(c.skips, Skip{
-			Process: *s.p, Group: top[0].Group, Ambiguous: true,
-			Reason: fmt.Sprintf("a rule of %q matches it equally well", top[1].Group),
-		})
+		v.decision, v.top, v.lasting = ambiguous, top, false
 	default:
+		v.decision, v.rule = ruled, winner
+	}
+	return v
+}
+
+// enact puts a verdict into the result.
+func (c *classifier) enact(s *subject, v *verdict) {
+	switch v.decision {
+	case unclaimed:
+		if !c.skipRival(s, v.text) && v.text == "" {
+			c.gather(s)
+		}
+	case ruled:
 		c.placements = append(c.placements, Placement{
-			Process: *s.p, Group: winner.Group, By: ByRule,
-			Rule: winner.Text, Pos: winner.Match.Pos, Score: winner.compiled.score,
+			Process: *s.p, Group: v.rule.Group, By: ByRule,
+			Rule: v.rule.Text, Pos: v.rule.Match.Pos, Score: v.rule.compiled.score,
 		})
+	case pinned:
+		c.placements = append(c.placements, Placement{Process: *s.p, Group: v.group, By: ByPin, Rule: v.text})
+	case skipped:
+		c.skips = append(c.skips, Skip{Process: *s.p, Group: v.group, Reason: v.text})
+	case ambiguous:
+		c.conflict(v.top, s)
+		c.skips = append(c.skips, Skip{
+			Process: *s.p, Group: v.top[0].Group, Ambiguous: true,
+			Reason: fmt.Sprintf("a rule of %q matches it equally well", v.top[1].Group),
+		})
+	case listening:
+		c.listeners = append(c.listeners, listenerClaim{s, v.top[0]})
 	}
 }
 
@@ -306,11 +339,11 @@ func newIndex(l *look, groups []Group) *index {
 			switch {
 			case c.server != nil:
 				x.byServer[*c.server] = append(x.byServer[*c.server], r)
-			case c.match.Exe != "" && !c.exe.glob:
-				base := path.Base(c.exe.text)
+			case c.match.Exe != "" && !c.exe.Glob:
+				base := path.Base(c.exe.Text)
 				x.byExe[base] = append(x.byExe[base], r)
-			case c.match.Program != "" && !c.program.begin:
-				base := path.Base(c.program.text)
+			case c.match.Program != "" && !c.program.Begin:
+				base := path.Base(c.program.Text)
 				x.byExe[base] = append(x.byExe[base], r)
 			case c.match.User != "":
 				uid := l.uid(c.match.User)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"bulkhead/internal/classify/matchkey"
 	"bulkhead/internal/engine"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
@@ -80,8 +81,8 @@ func TestSpecificity(t *testing.T) {
 			}
 			result := Classify(mustExpand(t, in.Instances, gs...), in)
 			if got := placed(result)[100]; got != "strong" || len(result.Problems) > 0 {
-				t.Errorf("{%s} against {%s}: placed in %q, %v", text(&singles[strong]), text(&weak), got,
-					result.Problems)
+				t.Errorf("{%s} against {%s}: placed in %q, %v", matchkey.Text(&singles[strong]),
+					matchkey.Text(&weak), got, result.Problems)
 			}
 		}
 	}
@@ -114,9 +115,9 @@ func TestScoresAreDocumented(t *testing.T) {
 			documented[name[1]] = n
 		}
 	}
-	want := map[string]int{"exe: /path": scoreExePath}
-	for _, k := range keys {
-		want[k.name] = k.score
+	want := map[string]int{"exe: /path": matchkey.ScoreExePath}
+	for _, k := range matchkey.Keys {
+		want[k.Name] = k.Score
 	}
 	for name, n := range want {
 		if documented[name] != n {
@@ -132,7 +133,7 @@ func TestScoresAreDistinct(t *testing.T) {
 	sum := 0
 	var all []int
 	for _, m := range singles {
-		all = append(all, score(&m))
+		all = append(all, matchkey.Score(&m))
 	}
 	slices.Sort(all)
 	for _, s := range all {
@@ -148,8 +149,8 @@ func TestNamingAnInstanceCountsOnce(t *testing.T) {
 		{Engine: "mysql", Port: "3306"},
 		{Engine: "mysql", Port: "3306", DataDir: "/d", Socket: "/s", SID: "y", Instance: "x"},
 	} {
-		if got := score(&m); got != scoreInstance+1 {
-			t.Errorf("{%s} scores %d", text(&m), got)
+		if got := matchkey.Score(&m); got != matchkey.ScoreInstance+1 {
+			t.Errorf("{%s} scores %d", matchkey.Text(&m), got)
 		}
 	}
 }
@@ -341,7 +342,7 @@ func TestNeeds(t *testing.T) {
 	} {
 		groups := mustExpand(t, nil, group("g", 1, test.match))
 		if env, groups := NeedsEnv(groups), NeedsGroups(groups); env != test.env || groups != test.groups {
-			t.Errorf("{%s}: environment %t, groups %t", text(&test.match), env, groups)
+			t.Errorf("{%s}: environment %t, groups %t", matchkey.Text(&test.match), env, groups)
 		}
 	}
 	if NeedsEnv(nil) || NeedsGroups(nil) {

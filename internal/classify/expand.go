@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"bulkhead/internal/classify/matchkey"
 	"bulkhead/internal/engine"
 	"bulkhead/internal/engine/recognise"
 	"bulkhead/internal/policy"
@@ -190,7 +191,7 @@ func (e *expander) rules(made *Group, g *policy.Group, inst *engine.Instance) {
 			return
 		}
 		made.Rules = append(made.Rules, Rule{
-			Group: made.Path, Index: len(made.Rules), Match: c.match, Text: text(&c.match), compiled: c,
+			Group: made.Path, Index: len(made.Rules), Match: c.match, Text: matchkey.Text(&c.match), compiled: c,
 		})
 	}
 	if g.Each != nil {
@@ -250,13 +251,13 @@ func chosen(each *policy.Match, inst *engine.Instance) bool {
 
 // keyNotForEach returns a key of each that looks at a process rather than at an instance.
 func keyNotForEach(each *policy.Match) string {
-	for _, k := range keys {
-		switch k.name {
+	for _, k := range matchkey.Keys {
+		switch k.Name {
 		case "engine", "port", "socket", "datadir", "sid", "instance", "part", "user":
 			continue
 		}
-		if k.get(each) != "" {
-			return k.name
+		if k.Get(each) != "" {
+			return k.Name
 		}
 	}
 	for i := range each.Except {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"bulkhead/internal/classify/matchkey"
 	"bulkhead/internal/engine"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
@@ -309,7 +310,7 @@ func TestPlaceholdersAreQuoted(t *testing.T) {
 		if !c.cmdline.MatchString(value) || c.cmdline.MatchString(value+"x") {
 			t.Fatalf("%q does not stand for %q alone", m.Cmdline, value)
 		}
-		if !c.exe.matches(value) || c.exe.matches(value+"x") || c.exe.matches("/zz") {
+		if !c.exe.Matches(value) || c.exe.Matches(value+"x") || c.exe.Matches("/zz") {
 			t.Fatalf("%q does not stand for %q alone", m.Exe, value)
 		}
 	})
@@ -325,7 +326,7 @@ func TestRuleText(t *testing.T) {
 		"instance: 15/main": {Instance: "15/main"},
 		"user: '-x'":        {User: "-x"},
 	} {
-		if got := text(&m); got != want {
+		if got := matchkey.Text(&m); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}

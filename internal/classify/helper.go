@@ -125,6 +125,9 @@ func Service(in Input, pid int) string {
 // rateNotes names the helpers that limit themselves in a group that limits their I/O as well: the lower of the two
 // holds, and whoever raises the other one wonders.
 func (c *classifier) rateNotes(groups []Group) (notes []policy.Note) {
+	if !slices.ContainsFunc(c.look.in.Instances, func(i engine.Instance) bool { return len(i.Helpers) > 0 }) {
+		return nil
+	}
 	byPath := make(map[string]*Group, len(groups))
 	for i := range groups {
 		byPath[groups[i].Path] = &groups[i]
@@ -168,13 +171,10 @@ type listenerClaim struct {
 	rule    *Rule
 }
 
-// sharedListener keeps a listener of several instances for checkListeners, which knows where their processes go.
-func (c *classifier) sharedListener(s *subject, top []*Rule) bool {
-	if len(s.helps) < 2 || s.helps[0].Kind != engine.HelperListener {
-		return false
-	}
-	c.listeners = append(c.listeners, listenerClaim{s, top[0]})
-	return true
+// sharesListener says that a process is a listener of several instances: it is for checkListeners, which knows where
+// their processes go.
+func sharesListener(s *subject) bool {
+	return len(s.helps) > 1 && s.helps[0].Kind == engine.HelperListener
 }
 
 // checkListeners places the listeners of several instances. What a listener starts is born in its group; in the group

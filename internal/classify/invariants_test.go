@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"bulkhead/internal/classify/matchkey"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 
@@ -42,7 +43,7 @@ func drawMatch() *rapid.Generator[policy.Match] {
 		if rapid.Bool().Draw(t, "except") {
 			m.Except = []policy.Match{{Exe: "b"}}
 		}
-		if score(&m) == 0 {
+		if matchkey.Score(&m) == 0 {
 			m.User = "report"
 		}
 		return m

@@ -13,7 +13,8 @@ import (
 // look is one Input made ready: processes by pid, membership of instances, names looked up once.
 type look struct {
 	in       Input
-	subjects []*subject // by pid
+	all      []subject
+	subjects []*subject // of all, by pid
 	byPID    map[int]*subject
 	uids     map[string]int // by name as written; -1 is unknown
 	gids     map[string]int
@@ -34,19 +35,75 @@ type subject struct {
 	walked   bool // parents is set
 	unit     string
 	placed   bool // unit is set
+
+	before  *kept // what was decided when all of it was the same; nil where it was not
+	lineage lineage
+	settled bool // what was decided before still holds
+	verdict verdict
 }
 
+// verdict is what rules and pins say of a process.
+type verdict struct {
+	decision decision
+	lasting  bool  // it holds for as long as what it was made from is the same
+	rule     *Rule // the winner
+	group    string
+	text     string  // why it is not moved; of a pin where that comes from
+	top      []*Rule // equally specific ones
+}
+
+// decision is what becomes of a process.
+type decision uint8
+
+const (
+	unclaimed decision = iota // text, if any, is why it would not be moved
+	ruled
+	pinned
+	skipped
+	ambiguous // top claim it
+	listening // it is a listener of several instances, which top claim
+)
+
+// kept is what was decided about a process.
+type kept struct {
+	verdict
+
+	p        *procfs.Process // as it was
+	parted   bool            // its parent was not in the table
+	instance procfs.ID       // it belonged to; zero for none
+	part     string
+}
+
+// lineage says whether a process and all its ancestors are as they were.
+type lineage uint8
+
+const (
+	lineageUnknown lineage = iota
+	lineageAsked           // while its ancestors are asked
+	lineageSame
+	lineageOther
+)
+
 func newLook(in Input) *look {
-	l := &look{
-		in:       in,
-		subjects: make([]*subject, 0, len(in.Processes)),
-		byPID:    make(map[int]*subject, len(in.Processes)),
-		uids:     make(map[string]int),
-		gids:     make(map[string]int),
+	l := &look{}
+	l.reset(in)
+	return l
+}
+
+// reset makes a look that of another Input, in the memory that it has.
+func (l *look) reset(in Input) {
+	n := len(in.Processes)
+	if l.byPID == nil {
+		l.byPID = make(map[int]*subject, n)
 	}
-	all := make([]subject, len(in.Processes))
+	clear(l.byPID)
+	clear(l.all)
+	l.in, l.own = in, ""
+	l.uids, l.gids = make(map[string]int), make(map[string]int)
+	l.all = slices.Grow(l.all[:0], n)[:n]
+	l.subjects = slices.Grow(l.subjects[:0], n)
 	for i := range in.Processes {
-		s := &all[i]
+		s := &l.all[i]
 		s.p = &in.Processes[i]
 		l.subjects = append(l.subjects, s)
 		l.byPID[s.p.PID] = s
@@ -71,7 +128,6 @@ func newLook(in Input) *look {
 	if self := l.byPID[in.Self.PID]; self != nil && self.p.ID == in.Self {
 		l.own = self.p.ContainerPath()
 	}
-	return l
 }
 
 // commandLine returns the arguments joined by single spaces, as `ps -o cmd` prints them: without the

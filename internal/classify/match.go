@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"bulkhead/internal/classify/matchkey"
+	"bulkhead/internal/classify/pattern"
 	"bulkhead/internal/linux/procfs"
 )
 
@@ -43,7 +45,7 @@ func (c *compiled) try(l *look, s *subject) clause {
 	}
 	m := &c.match
 	switch {
-	case m.Unit != "" && !c.unit.matches(s.unitName()):
+	case m.Unit != "" && !c.unit.Matches(s.unitName()):
 		return clauseUnit
 	case m.Cgroup != "" && !c.inCgroup(s.p):
 		return clauseCgroup
@@ -51,7 +53,7 @@ func (c *compiled) try(l *look, s *subject) clause {
 		return clauseCmdline
 	case m.Env != "" && !hasEnv(s.p, m.Env):
 		return clauseEnv
-	case m.Ancestor != "" && !slices.ContainsFunc(l.ancestors(s), c.ancestor.matches):
+	case m.Ancestor != "" && !slices.ContainsFunc(l.ancestors(s), c.ancestor.Matches):
 		return clauseAncestor
 	case c.excepted(l, s) != nil:
 		return clauseExcept
@@ -81,9 +83,9 @@ func (c *compiled) tryInstance(s *subject) clause {
 func (c *compiled) tryCredentials(l *look, p *procfs.Process) clause {
 	m := &c.match
 	switch {
-	case m.Exe != "" && !c.exe.matches(p.Exe):
+	case m.Exe != "" && !c.exe.Matches(p.Exe):
 		return clauseExe
-	case m.Program != "" && !c.program.matches(cmp.Or(p.Script, p.Exe)):
+	case m.Program != "" && !c.program.Matches(cmp.Or(p.Script, p.Exe)):
 		return clauseProgram
 	case m.User != "" && p.UID != l.uid(m.User):
 		return clauseUser
@@ -109,7 +111,7 @@ func (c *compiled) cmdlineMatches(s *subject) bool {
 
 func (c *compiled) inCgroup(p *procfs.Process) bool {
 	for _, where := range p.Cgroups {
-		if c.cgroup.matches(where) {
+		if c.cgroup.Matches(where) {
 			return true
 		}
 	}
@@ -143,7 +145,7 @@ func (c *compiled) why(l *look, s *subject, failed clause) string {
 	case clauseExe, clauseProgram, clauseUser, clauseGroup:
 		return c.whyCredentials(l, s.p, failed)
 	case clauseUnit:
-		return compare("unit", s.unitName(), c.unit.text)
+		return compare("unit", s.unitName(), c.unit.Text)
 	case clauseCgroup:
 		return fmt.Sprintf("cgroup is %s, not %q", cgroupList(s.p), m.Cgroup)
 	case clauseCmdline:
@@ -159,9 +161,9 @@ func (c *compiled) why(l *look, s *subject, failed clause) string {
 	case clauseAncestor:
 		return fmt.Sprintf("no ancestor runs %q", m.Ancestor)
 	case clauseExcept:
-		return "taken out by except: {" + text(&c.excepted(l, s).match) + "}"
+		return "taken out by except: {" + matchkey.Text(&c.excepted(l, s).match) + "}"
 	}
-	all := "all keys match: " + strings.Join(keyNames(m), ", ")
+	all := "all keys match: " + strings.Join(matchkey.Names(m), ", ")
 	if m.Helper != "" {
 		all += " (" + s.describeHelp() + ")"
 	}
@@ -178,7 +180,7 @@ func (c *compiled) whyInstance(l *look, s *subject, failed clause) string {
 		return compare("part", s.part, c.match.Part)
 	}
 	key, have := s.instance.Mismatch(c.match)
-	return compare(key+" of its instance", have, keyValue(&c.match, key))
+	return compare(key+" of its instance", have, matchkey.Value(&c.match, key))
 }
 
 func (c *compiled) whyCredentials(l *look, p *procfs.Process, failed clause) string {
@@ -189,7 +191,7 @@ func (c *compiled) whyCredentials(l *look, p *procfs.Process, failed clause) str
 	case failed <= clauseProgram && p.Exe == "":
 		return "exe cannot be read"
 	case failed == clauseExe:
-		return compare("exe", c.exe.shown(p.Exe), m.Exe)
+		return compare("exe", shown(c.exe, p.Exe), m.Exe)
 	case failed == clauseUser && l.uid(m.User) < 0:
 		return fmt.Sprintf("user %q is not known on this host", m.User)
 	case failed == clauseUser:
@@ -234,8 +236,8 @@ func named(id int, name func(int) string) string {
 }
 
 // shown returns what the pattern was compared with.
-func (p pattern) shown(name string) string {
-	if p.whole {
+func shown(p pattern.Name, name string) string {
+	if p.Whole {
 		return name
 	}
 	return path.Base(name)

@@ -55,8 +55,8 @@ func (s *Prefilter) Executable(exe string) Verdict {
 	verdict := No
 	for _, c := range s.rules {
 		switch {
-		case c.match.Exe != "" && exe != "" && !c.exe.matches(exe):
-		case (c.match.Exe != "" || c.program.text != "" && c.program.matches(exe)) && exe != "" && c.cmdline == nil &&
+		case c.match.Exe != "" && exe != "" && !c.exe.Matches(exe):
+		case (c.match.Exe != "" || c.program.Text != "" && c.program.Matches(exe)) && exe != "" && c.cmdline == nil &&
 			c.match.Helper == "" && !c.asksOwner():
 			return Yes
 		default:
@@ -102,7 +102,7 @@ func (s *Prefilter) Arguments(exe string) bool {
 
 // asksArguments says whether a match, or what it leaves out, looks at the arguments of a process that runs this.
 func (c *compiled) asksArguments(exe string) bool {
-	if c.match.Exe != "" && !c.exe.matches(exe) {
+	if c.match.Exe != "" && !c.exe.Matches(exe) {
 		return false
 	}
 	return c.cmdline != nil || c.match.Helper != "" ||
@@ -121,7 +121,7 @@ func (c *compiled) may(l *look, s *subject, owner bool) bool {
 	switch {
 	case m.Helper != "" && !helps(s.p):
 		return false
-	case m.Exe != "" && s.p.Exe != "" && !c.exe.matches(s.p.Exe), !c.program.may(s.p.Exe, s.p.Args):
+	case m.Exe != "" && s.p.Exe != "" && !c.exe.Matches(s.p.Exe), !c.program.May(s.p.Exe, s.p.Args):
 		return false
 	case c.cmdline != nil && !c.cmdlineMatches(s):
 		return false
@@ -131,7 +131,7 @@ func (c *compiled) may(l *look, s *subject, owner bool) bool {
 		return false
 	case m.UnixGroup != "" && !inGroup(s.p, l.gids[m.UnixGroup]):
 		return false
-	case m.Unit != "" && !c.unit.matches(s.unitName()):
+	case m.Unit != "" && !c.unit.Matches(s.unitName()):
 		return false
 	case m.Cgroup != "" && !c.inCgroup(s.p):
 		return false

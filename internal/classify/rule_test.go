@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"bulkhead/internal/classify/pattern"
 	"bulkhead/internal/engine"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
@@ -251,7 +252,7 @@ func TestRequiredLiteral(t *testing.T) {
 		`\Qa.b\E`:                      "a.b",
 		`(`:                            "",
 	} {
-		if got := requiredLiteral(expr); got != want {
+		if got := pattern.RequiredLiteral(expr); got != want {
 			t.Errorf("%s: %q, want %q", expr, got, want)
 		}
 	}
@@ -277,16 +278,16 @@ func FuzzCgroupPattern(f *testing.F) {
 	f.Add("/", "/a")
 	f.Add("//", "/")
 	f.Fuzz(func(t *testing.T, text, name string) {
-		p, err := newCgroupPattern(text)
+		p, err := pattern.NewCgroup(text)
 		if err != nil {
 			return
 		}
-		got := p.matches(name)
+		got := p.Matches(name)
 		prefix, below := strings.CutSuffix(text, "/")
 		// The policy and the kernel only ever give paths like these.
 		clean := path.IsAbs(prefix) && path.Clean(prefix) == prefix && prefix != "/" && path.IsAbs(name) &&
 			path.Clean(name) == name
-		if below && !p.glob && clean {
+		if below && !p.Glob && clean {
 			if want := name == prefix || strings.HasPrefix(name, text); got != want {
 				t.Errorf("%q on %q: %t", text, name, got)
 			}

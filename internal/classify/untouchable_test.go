@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"bulkhead/internal/classify/matchkey"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 )
@@ -215,7 +216,7 @@ func TestUntouchableWithoutAgent(t *testing.T) {
 		problems := Classify(mustExpand(t, nil, group("g", 1, test.match)), in).Problems
 		if (test.want == "") != (len(problems) == 0) || test.want != "" && !strings.Contains(problems[0].Msg,
 			test.want) {
-			t.Errorf("{%s}: problems %v, want %q", text(&test.match), problems, test.want)
+			t.Errorf("{%s}: problems %v, want %q", matchkey.Text(&test.match), problems, test.want)
 		}
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/apply"
 	"bulkhead/internal/cli/advice"
+	"bulkhead/internal/cli/copies"
 	"bulkhead/internal/cli/manual"
 	"bulkhead/internal/cli/memory"
 	"bulkhead/internal/cli/proofs"
@@ -81,6 +82,7 @@ func onlyReads(args []string) bool {
 	if err != nil || !c.HasParent() {
 		return err == nil
 	}
+	sub := c.Name()
 	for c.Parent().HasParent() {
 		c = c.Parent()
 	}
@@ -89,7 +91,8 @@ func onlyReads(args []string) bool {
 	}
 	// verify's probes have loads to end, and behind run --dry-run is its command's.
 	return slices.Contains(args, "--dry-run") && c.Name() != "run" ||
-		c.GroupID == groupLook && c.Name() != "verify" || c.Name() == "import" || c.Name() == "export"
+		c.GroupID == groupLook && c.Name() != "verify" || c.Name() == "import" || c.Name() == "export" ||
+		c.Name() == "zfs" && (sub == "check" || sub == "list")
 }
 
 // runVerb is Main with its surroundings given, for tests.
@@ -196,10 +199,10 @@ Start here:
 	addGroup(root, groupLook, "Look:", append(s.observing().Look(), discoverCmd(s), checkCmd(s), planCmd(s),
 		advice.Command(s.out, s.look, s.print), statusCmd(s), memory.Command(s.out, s.look, s.print), explainCmd(s),
 		switches.Command(s.out, s.look, s.print), selinux.Command(s.out, s.look, s.print), verifyCmd(s), notesCmd(s),
-		advice.ZFS(s.out, s.look, s.print), historyCmd(s), schedule.Command(schedule.Session{Out: s.out,
+		historyCmd(s), schedule.Command(schedule.Session{Out: s.out,
 			Policy: &s.policy, Parsed: s.parsed, Print: s.print}))...)
 	addGroup(root, groupChange, "Change:", applyCmd(s), setCmd(s), unsetCmd(s), tuneCmd(s), runCmd(s), moveCmd(s),
-		freezeCmd(s), thawCmd(s), confirmCmd(s))
+		freezeCmd(s), thawCmd(s), zfsCmd(s), confirmCmd(s))
 	addGroup(root, groupBack, "Back:", rollbackCmd(s), releaseCmd(s))
 	addGroup(root, groupOther, "And:", append(s.observing().Other(), agentCmd(s), importCmd(s), exportCmd(s),
 		proofs.Command(proofs.Session{Out: s.out, Text: s.text, Stderr: s.stderr, Print: s.print, Commit: commit(),
@@ -226,6 +229,14 @@ Start here:
 		usage.Wrap(c)
 	}
 	return root
+}
+
+// zfsCmd gives the verb zfs: a look, and snapshots.
+func zfsCmd(s *session) *cobra.Command {
+	c := advice.ZFS(s.out, s.look, s.print)
+	c.AddCommand(copies.Session{Open: s.open, Print: s.print, Out: s.out, Err: s.err, State: &s.state,
+		Who: who}.Commands()...)
+	return c
 }
 
 func addGroup(root *cobra.Command, id, title string, verbs ...*cobra.Command) {

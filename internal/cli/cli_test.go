@@ -96,6 +96,7 @@ func TestOnlyReads(t *testing.T) {
 		"apply": false, "import cgconfig x": true, "export slice": true,
 		"verify --probe": false, "release --all": false, "run a -- status": false, "agent": false,
 		"apply --dry-run": true, "set a:tasks=5 --dry-run": true, "run a -- apply --dry-run": false,
+		"zfs check": true, "zfs list a": true, "zfs snapshot a list": false, "zfs prune": false,
 	} {
 		if got := onlyReads(strings.Fields(line)); got != want {
 			t.Errorf("%s: %t", line, got)

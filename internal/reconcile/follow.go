@@ -35,9 +35,8 @@ func (m *memory) inherit(v *transaction.View, forks []Fork, now time.Time) {
 	for _, f := range forks {
 		delete(m.movers, f.Child) // a process before it had the number
 	}
-	claimed := map[int]bool{}
-	for _, p := range v.Classified.Placements {
-		claimed[p.Process.PID] = true
+	for i := range v.Classified.Placements {
+		p := &v.Classified.Placements[i]
 		if !policy.Released(v.Released, p.Group) && !v.Layout.Placed(&p.Process, p.Group) {
 			m.movers[p.Process.PID] = mover{p.Group, p.Process.Cgroups, now}
 		}
@@ -45,9 +44,7 @@ func (m *memory) inherit(v *transaction.View, forks []Fork, now time.Time) {
 	if len(forks) == 0 || len(m.movers) == 0 {
 		return
 	}
-	for _, s := range v.Classified.Skips {
-		claimed[s.Process.PID] = true
-	}
+	claimed := claimedIn(v)
 	var heirs []classify.Placement
 	protected := sync.OnceValue(func() func(int) string { return classify.Protector(v.Rules) })
 	for _, f := range forks {
@@ -73,9 +70,22 @@ func (m *memory) inherit(v *transaction.View, forks []Fork, now time.Time) {
 	v.Snapshot = v.With(heirs...)
 }
 
+// claimedIn names the processes that a rule, a pin or a protection has a say about.
+func claimedIn(v *transaction.View) map[int]bool {
+	claimed := make(map[int]bool, len(v.Classified.Placements)+len(v.Classified.Skips))
+	for i := range v.Classified.Placements {
+		claimed[v.Classified.Placements[i].Process.PID] = true
+	}
+	for i := range v.Classified.Skips {
+		claimed[v.Classified.Skips[i].Process.PID] = true
+	}
+	return claimed
+}
+
 // misplaced lists the members of groups that are not released and that are not in their directories.
 func misplaced(v *transaction.View) (all []procfs.ID) {
-	for _, p := range v.Classified.Placements {
+	for i := range v.Classified.Placements {
+		p := &v.Classified.Placements[i]
 		if !policy.Released(v.Released, p.Group) && !v.Layout.Placed(&p.Process, p.Group) {
 			all = append(all, p.Process.ID)
 		}

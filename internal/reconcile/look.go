@@ -164,19 +164,23 @@ func (c *Reconciler) lookAt(
 // inherited counts the members that are in place, were none at the last look, and were not moved; of the first look
 // none. Held says that the moves were not undone.
 func (m *memory) inherited(v *transaction.View, moved []int, held bool) (count int) {
-	before := m.members
-	m.members = make(map[procfs.ID]string, len(v.Classified.Placements))
-	for _, p := range v.Classified.Placements {
-		placed := v.Layout.Placed(&p.Process, p.Group)
-		m.members[p.Process.ID] = ""
-		if placed || held && slices.Contains(moved, p.Process.PID) {
-			m.members[p.Process.ID] = p.Group
+	before, now := m.members, m.spare
+	if now == nil {
+		now = make(map[procfs.ID]string, len(v.Classified.Placements))
+	}
+	clear(now)
+	for i := range v.Classified.Placements {
+		p := &v.Classified.Placements[i]
+		placed, wasMoved := v.Layout.Placed(&p.Process, p.Group), slices.Contains(moved, p.Process.PID)
+		now[p.Process.ID] = ""
+		if placed || held && wasMoved {
+			now[p.Process.ID] = p.Group
 		}
-		if _, known := before[p.Process.ID]; !known && before != nil && !slices.Contains(moved, p.Process.PID) &&
-			placed {
+		if _, known := before[p.Process.ID]; !known && before != nil && !wasMoved && placed {
 			count++
 		}
 	}
+	m.members, m.spare = now, before
 	return count
 }
 

@@ -66,6 +66,7 @@ type memory struct {
 	observed *plan.Observation
 	movers   map[int]mover
 	members  map[procfs.ID]string       // at the last look that classified; the group where it was, "" outside of it
+	spare    map[procfs.ID]string       // members of the look before, whose memory the next one takes
 	governed map[string]layout.Governed // units at the last full look
 	recorded recorded
 	lock     *journal.SharedLock // for the short way into a group; nil until it is taken

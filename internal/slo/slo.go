@@ -36,6 +36,9 @@ const (
 	smoothing   = 0.3  // weight of the newest value
 	falling     = 0.85 // a load below this part of the smoothed one falls by itself
 	shrink      = 0.7  // of the value, at a squeeze
+	deepest     = 0.5  // the same where the target is missed by far
+	aim         = 0.9  // the load that a squeeze is to bring
+	heavy       = 2    // a load above it is answered at once, one below it when it was missed twice
 	wideSlack   = 0.3  // slack below it is given away in smaller parts
 	leastGrowth = 0.02 // of the ceiling, at such a give
 	growth      = 0.1  // of the ceiling, at a give

@@ -124,20 +124,24 @@ func (r *run) seen(o Observation) {
 		r.Wait--
 		return
 	}
-	misses := 0
-	for _, missed := range r.Recent {
-		if missed {
-			misses++
-		}
-	}
 	switch {
 	case r.judged():
-	case misses >= 2 && r.Load > 1-lowSlack && !easing:
+	case (r.misses() >= 2 || raw > heavy) && r.Load > 1-lowSlack && !easing:
 		r.squeeze(byKnob)
 	case r.Calm >= calmTicks:
 		r.Said = Action{}
 		r.give(byKnob)
 	}
+}
+
+// misses counts those of the last ticks that were missed.
+func (r *run) misses() (n int) {
+	for _, missed := range r.Recent {
+		if missed {
+			n++
+		}
+	}
+	return n
 }
 
 // count keeps the ticks that were missed, and those with slack, by the smoothed load.
@@ -167,8 +171,7 @@ func (r *run) judged() bool {
 		}
 		r.Held[k] = held
 		if held.Vain >= mostVain {
-			r.Barred[k] = r.Tick + barTicks
-			r.release(k, "three squeezes in a row brought nothing")
+			r.bar(k, "three squeezes in a row brought nothing")
 			return true
 		}
 	}
@@ -209,7 +212,27 @@ func (r *run) squeeze(byKnob map[Knob]Candidate) {
 		r.say(Action{Verb: Spent, Knob: Knob{Group: spent}, Reason: "it was changed often enough in this hour"})
 		return
 	}
+	if r.Mode == Act && r.undoVain() {
+		return
+	}
 	r.say(Action{Verb: Nobody, Reason: "the target is missed, and no group that can be squeezed has a part in it"})
+}
+
+// undoVain gives back a knob that brought nothing and cannot be lowered more. There is nobody else to squeeze.
+func (r *run) undoVain() bool {
+	for _, k := range r.heldKnobs() {
+		if r.Held[k].Vain > 0 {
+			r.bar(k, "nothing more can be taken from it, and that brought nothing")
+			return true
+		}
+	}
+	return false
+}
+
+// bar gives a knob back that did not help, and leaves it alone for a while.
+func (r *run) bar(k Knob, reason string) {
+	r.Barred[k] = r.Tick + barTicks
+	r.release(k, reason)
 }
 
 // lower is the next lower value of a candidate that is to blame.
@@ -223,7 +246,7 @@ func (r *run) lower(c Candidate) (float64, bool) {
 	if ok {
 		now = held.Value
 	}
-	value := shrink * now
+	value := now * min(shrink, max(deepest, aim/r.Load))
 	if held.Given && r.Load < nearMiss {
 		value = held.Prior
 	}

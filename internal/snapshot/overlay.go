@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"bulkhead/internal/classify"
+	"bulkhead/internal/engine"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/users"
 	"bulkhead/internal/plan"
@@ -19,8 +20,8 @@ import (
 
 // expand gives the groups of the policy; a canary and the groups below it have what the policy asks that they go
 // before.
-func (r *Reader) expand(v *Snapshot, canary *state.Canary) ([]classify.Group, policy.Problems) {
-	groups, problems := classify.Expand(v.Policy, v.Instances)
+func (r *Reader) expand(v *Snapshot, canary *state.Canary, by expander) ([]classify.Group, policy.Problems) {
+	groups, problems := by(v.Policy, v.Instances)
 	if canary == nil {
 		return groups, problems
 	}
@@ -40,6 +41,9 @@ func (r *Reader) expand(v *Snapshot, canary *state.Canary) ([]classify.Group, po
 	}
 	return groups, problems
 }
+
+// expander is classify.Expand, or one that remembers what came out.
+type expander func(*policy.Policy, []engine.Instance) ([]classify.Group, policy.Problems)
 
 // layAll lays over the settings of groups what holds beside the policy: windows, overrides, what was lifted.
 func (r *Reader) layAll(v *Snapshot, groups []classify.Group) ([]classify.Group, policy.Problems) {
@@ -90,7 +94,7 @@ func layTuned(groups []classify.Group, tuned []state.Tuned) (problems policy.Pro
 func (r *Reader) Without(s *Snapshot, left func(state.Override) bool) []classify.Group {
 	v := *s
 	v.Overrides, v.Unlaid = slices.DeleteFunc(slices.Clone(s.Overrides), left), nil
-	groups, _ := r.expand(&v, v.options.Canary) // what is wrong is wrong with the snapshot, too
+	groups, _ := r.expand(&v, v.options.Canary, classify.Expand) // what is wrong is wrong with the snapshot, too
 	groups, _ = r.layAll(&v, groups)
 	return groups
 }

@@ -83,7 +83,11 @@ func (r *Reader) Members(ctx context.Context, o Options) (*Snapshot, error) {
 
 // classify lays everything over the groups of the policy, and tells which process belongs to which.
 func (r *Reader) classify(s *Snapshot, procs []procfs.Process) policy.Problems {
-	groups, problems := r.expand(s, s.options.Canary)
+	expand, place := classify.Expand, classify.Classify
+	if c := s.options.Cache; c != nil {
+		expand, place = c.memory.Expand, c.memory.Classify
+	}
+	groups, problems := r.expand(s, s.options.Canary, expand)
 	groups = append(groups, classify.OthersGroups(s.Policy.Host, s.Facts.Systemd)...)
 	groups, more := r.layAll(s, groups)
 	problems = append(problems, more...)
@@ -103,7 +107,7 @@ func (r *Reader) classify(s *Snapshot, procs []procfs.Process) policy.Problems {
 		s.Rules.Room = c.placed + c.placed/16
 		defer func() { c.placed = len(s.Classified.Placements) }()
 	}
-	s.Classified = classify.Classify(groups, s.Rules)
+	s.Classified = place(groups, s.Rules)
 	return append(problems, s.Classified.Problems...)
 }
 

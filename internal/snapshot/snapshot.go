@@ -133,6 +133,7 @@ type Cache struct {
 	sources  []policy.Source
 	problems policy.Problems
 	tracker  recognise.Tracker
+	memory   classify.Memory
 	placed   int // how many placements the last snapshot had
 }
 
@@ -159,26 +160,32 @@ func (s *Snapshot) With(more ...classify.Placement) *Snapshot {
 
 // members lists who is in a group or belongs to one, by pid.
 func (s *Snapshot) members() []classify.Placement {
-	known := make(map[procfs.ID]bool, len(s.Classified.Placements)+len(s.Classified.Skips))
-	for _, p := range s.Classified.Placements {
-		known[p.Process.ID] = true
+	placements := s.Classified.Placements
+	known := make(map[procfs.ID]bool, len(placements)+len(s.Classified.Skips))
+	for i := range placements {
+		known[placements[i].Process.ID] = true
 	}
-	for _, skip := range s.Classified.Skips {
-		known[skip.Process.ID] = true
+	for i := range s.Classified.Skips {
+		known[s.Classified.Skips[i].Process.ID] = true
 	}
 	var residents []classify.Placement
-	for _, p := range s.Observed.Processes {
+	for i := range s.Observed.Processes {
+		p := &s.Observed.Processes[i]
 		if known[p.ID] || s.Expel[p.ID] {
 			continue
 		}
-		if group, ok := s.Layout.Resident(&p); ok {
+		if group, ok := s.Layout.Resident(p); ok {
 			residents = append(residents, classify.Placement{
-				Process: p, Group: group, By: ByResidence, Rule: "no rule matches it, and it stays in its group",
+				Process: *p, Group: group, By: ByResidence, Rule: "no rule matches it, and it stays in its group",
 			})
 		}
 	}
-	all := slices.Concat(s.Classified.Placements, residents)
-	slices.SortFunc(all, func(a, b classify.Placement) int { return a.Process.PID - b.Process.PID })
+	byPID := func(a, b classify.Placement) int { return a.Process.PID - b.Process.PID }
+	if len(residents) == 0 && slices.IsSortedFunc(placements, byPID) {
+		return slices.Clip(placements) // of many processes a copy is large
+	}
+	all := slices.Concat(placements, residents)
+	slices.SortFunc(all, byPID)
 	return all
 }
 

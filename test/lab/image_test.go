@@ -93,16 +93,18 @@ func build(t *testing.T, cache string, m Mode) image {
 	defer os.RemoveAll(work)
 	packages, err := os.ReadFile(filepath.Join(recipe, "packages"))
 	must(t, err)
+	components := "main"
 	hooks := []string{"--essential-hook=" + absolute(t, recipe, "hook"),
 		"--customize-hook=" + absolute(t, recipe, "customize")}
 	if m.Extra != "" {
 		more, err := os.ReadFile(filepath.Join(m.Extra, "packages"))
 		must(t, err)
-		packages = append(packages, more...)
+		packages, components = append(packages, more...), "main,contrib"
 		hooks = append(hooks, "--customize-hook="+absolute(t, m.Extra, "customize"))
 	}
 	root, out := filepath.Join(work, "root"), filepath.Join(work, "out")
 	debootstrap := slices.Concat([]string{"--quiet", "--variant=minbase",
+		"--components=" + components,
 		"--include=" + strings.Join(strings.Fields(string(packages)), ","),
 		"--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
 		"--dpkgopt=path-exclude=/usr/share/doc/*"}, hooks, []string{release, root})

@@ -17,7 +17,7 @@ type Mode struct {
 	Only string
 	// Tests is what the names of its tests match, and no other mode runs; "" for every test of Only.
 	Tests string
-	// Extra is a directory like the recipe's with more packages and a hook; "" for none.
+	// Extra is a directory like the recipe's with more packages, of contrib too, and a hook; "" for none.
 	Extra string
 	Words []string // more of the kernel's command line
 	Nodes int      // NUMA nodes of 2 GiB, with a CPU each and one that has pages of 1 GiB; 0: two nodes of 1 GiB
@@ -53,6 +53,7 @@ var Alone = []Mode{
 		Tests: "^TestDebPackage"},
 	{Name: "memory", Release: "bookworm", Cgroups: "unified", Only: "internal/memory", Nodes: 4,
 		Words: []string{"hugepagesz=1G", "hugepages=2:1,3:1"}},
+	{Name: "zfs", Release: "bookworm", Cgroups: "unified", Only: "test/zfs", Extra: "zfs"},
 	{Name: "deb-plain", Release: "bookworm", Cgroups: "unified", Only: last, Tests: "^TestInitPackage"},
 }
 

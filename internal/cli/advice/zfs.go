@@ -26,10 +26,11 @@ import (
 func ZFS(out io.Writer, look func() (*transaction.Controller, error), print func(v any, text func()) error,
 ) *cobra.Command {
 	c := &cobra.Command{
-		Use:     "zfs",
-		Short:   "databases on ZFS: pools, data sets and the cache",
-		Long:    "zfs looks at databases on ZFS. It changes nothing.",
-		Example: `  bulkhead zfs check`,
+		Use:   "zfs",
+		Short: "databases on ZFS: a look, snapshots",
+		Long:  "zfs looks at databases on ZFS, and makes, lists and removes snapshots of them.",
+		Example: `  bulkhead zfs check
+  bulkhead zfs snapshot mysql3306 before-upgrade`,
 	}
 	c.AddCommand(zfsCheckCmd(out, look, print))
 	return c

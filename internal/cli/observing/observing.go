@@ -9,11 +9,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"bulkhead/internal/cli/serve"
+	"bulkhead/internal/cli/slosim"
+	"bulkhead/internal/observe/record"
 )
 
 // Look gives the verbs that only look.
 func (s Session) Look() []*cobra.Command {
-	return []*cobra.Command{s.top(), s.suspects(), s.histogram(), s.record(), s.dump()}
+	return []*cobra.Command{s.top(), s.suspects(), s.histogram(), s.record(), s.dump(),
+		slosim.Command(slosim.Session{Out: s.Out, Print: s.Print, Reach: s.reach, Segments: s.segments,
+			Between: func(from, to, file string, reach record.Reach) (time.Time, time.Time, error) {
+				return wanted{from: from, to: to, file: file}.between(reach, time.Now())
+			}, FileFlag: fileFlag})}
 }
 
 // Other gives the verbs that switch collectors and serve.

@@ -83,6 +83,18 @@ func newStorage(h FS, devices []Device, mounts mountinfo.Mounts) *Storage {
 	return s
 }
 
+// MountsOf are those that a process sees, with the ones that lie below others. The error matches ErrExited when the
+// process is gone.
+func (s *Storage) MountsOf(pid int) (mountinfo.Mounts, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	table, err := s.table(pid)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Clone(table.mounts), nil
+}
+
 // Mounts are those that the caller sees, without the ones that lie below others.
 func (s *Storage) Mounts() []mountinfo.Mount {
 	s.mu.Lock()

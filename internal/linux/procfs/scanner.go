@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 
@@ -284,7 +285,7 @@ func (s *Scanner) merge(full bool) (changed, touched bool, err error) {
 		if err != nil {
 			return false, false, err
 		}
-		if before == nil || !same(before, &p) {
+		if before == nil || !Same(before, &p) {
 			changed = true
 		} else if before.State != p.State || before.Threads != p.Threads {
 			touched = true
@@ -353,12 +354,14 @@ func ticksSinceBoot(live bool) uint64 {
 	return uint64(t.Nano()) / (1e9 / ticksPerSecond)
 }
 
-// same compares all but State and Threads.
-func same(a, b *Process) bool {
+// Same compares all of two processes but State, Threads and Groups.
+func Same(a, b *Process) bool {
 	return a.ID == b.ID && a.PPID == b.PPID && a.Session == b.Session && a.Comm == b.Comm && a.Kernel == b.Kernel &&
 		a.Exe == b.Exe && a.Script == b.Script && slices.Equal(a.Args, b.Args) && a.ArgsTruncated == b.ArgsTruncated &&
 		a.UID == b.UID && a.GID == b.GID && a.RT == b.RT &&
-		a.ForeignNamespace == b.ForeignNamespace && maps.Equal(a.Cgroups, b.Cgroups) && slices.Equal(a.Env, b.Env)
+		a.ForeignNamespace == b.ForeignNamespace && slices.Equal(a.Env, b.Env) &&
+		(reflect.ValueOf(a.Cgroups).Pointer() == reflect.ValueOf(b.Cgroups).Pointer() || // most share theirs
+			maps.Equal(a.Cgroups, b.Cgroups))
 }
 
 // ReadSome reads these processes and leaves the table as it is, for a first idea of what events tell of; those

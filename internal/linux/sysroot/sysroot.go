@@ -72,7 +72,7 @@ func (r *FS) ReadFile(name string) ([]byte, error) { return r.ReadSome(name, Max
 
 // ReadSome returns the first limit bytes of a file.
 func (r *FS) ReadSome(name string, limit int64) ([]byte, error) {
-	f, err := r.Open(name)
+	f, err := r.reader(name)
 	if err != nil {
 		return nil, err
 	}
@@ -86,6 +86,14 @@ func (r *FS) ReadSome(name string, limit int64) ([]byte, error) {
 	data := bytes.Clone(buf.Bytes())
 	r.seen.file(name, data)
 	return data, nil
+}
+
+// reader opens a file to be read once.
+func (r *FS) reader(name string) (io.ReadCloser, error) {
+	if r.live {
+		return openDescriptor(name)
+	}
+	return r.Open(name)
 }
 
 // buffers are what files are read into before their size is known: an agent reads thousands of files in every look.

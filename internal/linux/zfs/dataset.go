@@ -71,26 +71,38 @@ func (s Snapshot) Clones() []string {
 
 // Datasets gives file systems with all of their properties. Without names it is every one.
 func (t Tools) Datasets(ctx context.Context, names ...string) ([]Dataset, error) {
-	return t.get(ctx, "filesystem", false, names)
+	return t.get(ctx, "filesystem", "all", nil, names...)
 }
 
 // Snapshots gives those of a dataset and of all datasets below it.
 func (t Tools) Snapshots(ctx context.Context, dataset string) ([]Snapshot, error) {
-	found, err := t.get(ctx, "snapshot", true, []string{dataset})
-	snapshots := []Snapshot{}
-	for _, d := range found {
-		snapshots = append(snapshots, Snapshot{d})
-	}
-	return snapshots, err
+	found, err := t.get(ctx, "snapshot", "all", []string{"-r"}, dataset)
+	return snapshots(found), err
 }
 
-func (t Tools) get(ctx context.Context, kind string, below bool, names []string) ([]Dataset, error) {
-	// all: a property that this version does not know would be an error.
-	args := []string{"get", "-H", "-p", "-o", "name,property,value,source", "-t", kind}
-	if below {
-		args = append(args, "-r")
+// SnapshotsWith gives snapshots with some properties, which this version must know or which are a user's: those of the
+// datasets themselves, or every one of every pool without datasets.
+func (t Tools) SnapshotsWith(ctx context.Context, properties []string, datasets ...string) ([]Snapshot, error) {
+	var depth []string
+	if len(datasets) > 0 {
+		depth = []string{"-d", "1"}
 	}
-	args = append(append(args, "all"), names...)
+	found, err := t.get(ctx, "snapshot", strings.Join(properties, ","), depth, datasets...)
+	return snapshots(found), err
+}
+
+func snapshots(found []Dataset) []Snapshot {
+	list := []Snapshot{}
+	for _, d := range found {
+		list = append(list, Snapshot{d})
+	}
+	return list
+}
+
+// get asks for properties: all, since one that this version does not know would be an error, or known ones.
+func (t Tools) get(ctx context.Context, kind, properties string, depth []string, names ...string) ([]Dataset, error) {
+	args := slices.Concat([]string{"get", "-H", "-p", "-o", "name,property,value,source", "-t", kind}, depth,
+		[]string{properties}, names)
 	out, err := t.Run(ctx, t.ZFS, args...)
 	if err != nil {
 		return nil, err
@@ -101,19 +113,19 @@ func (t Tools) get(ctx context.Context, kind string, below bool, names []string)
 // datasetsOf reads the output of zfs get -H -p. A user property may hold newlines and tabs: what does not read as a
 // line of its own is left out.
 func datasetsOf(out string) []Dataset {
-	list := []Dataset{}
+	list, at := []Dataset{}, map[string]int{}
 	for line := range strings.Lines(out) {
 		f := strings.Split(strings.TrimRight(line, "\n"), "\t")
 		if len(f) != 4 {
 			continue
 		}
-		at := slices.IndexFunc(list, func(d Dataset) bool { return d.Name == f[0] })
-		if at < 0 {
-			at = len(list)
-			list = append(list, Dataset{f[0], map[string]Property{}})
+		i, known := at[f[0]]
+		if !known {
+			i = len(list)
+			at[f[0]], list = i, append(list, Dataset{f[0], map[string]Property{}})
 		}
-		if _, seen := list[at].Properties[f[1]]; !seen {
-			list[at].Properties[f[1]] = Property{f[2], f[3]}
+		if _, seen := list[i].Properties[f[1]]; !seen {
+			list[i].Properties[f[1]] = Property{f[2], f[3]}
 		}
 	}
 	return list

@@ -110,6 +110,27 @@ printf 'tank/a@s\tnote:x\tone\ntwo\tlocal\ntank/a@s\tused\t9\tlocal\n'`)}
 	}
 }
 
+// One call makes all snapshots with their properties, and a dataset is never destroyed.
+func TestChange(t *testing.T) {
+	said := filepath.Join(t.TempDir(), "said")
+	tools := Tools{ZFS: program(t, `printf '%s|' "$@" >>`+said+"\n")}
+	_, asked := tools.SnapshotsWith(t.Context(), []string{"used", "x:a"}, "p/a", "p/b")
+	err := errors.Join(asked,
+		tools.Snapshot(t.Context(), map[string]string{"x:b": "two words", "x:a": "$(id)"}, "p/a@s", "p/b@s"),
+		tools.Set(t.Context(), map[string]string{"x:b": "1", "x:a": "2"}, "p/a@s"), tools.Destroy(t.Context(), "p/a@s"))
+	got, _ := os.ReadFile(said)
+	want := "get|-H|-p|-o|name,property,value,source|-t|snapshot|-d|1|used,x:a|p/a|p/b|" +
+		"snapshot|-o|x:a=$(id)|-o|x:b=two words|p/a@s|p/b@s|set|x:a=2|x:b=1|p/a@s|destroy|p/a@s|"
+	if err != nil || string(got) != want {
+		t.Errorf("%v\n%s\nwant %s", err, got, want)
+	}
+	for _, name := range []string{"p", "p/a", ""} {
+		if err := tools.Destroy(t.Context(), name); err == nil {
+			t.Errorf("%q was destroyed", name)
+		}
+	}
+}
+
 // The kernel's figures are read by name.
 func TestArcstats(t *testing.T) {
 	s := arcstats("13 1 0x01 123 33456\nname type data\nhits 4 12\nc_max 4 67108864\n")

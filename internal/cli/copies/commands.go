@@ -1,0 +1,8 @@
+package copies
+
+import "github.com/spf13/cobra"
+
+// Commands gives the verbs.
+func (s Session) Commands() []*cobra.Command {
+	return []*cobra.Command{s.snapshotCmd(), s.listCmd(), s.pruneCmd()}
+}
