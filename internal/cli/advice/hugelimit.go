@@ -1,6 +1,7 @@
 package advice
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -8,6 +9,8 @@ import (
 
 	"bulkhead/internal/advise"
 	"bulkhead/internal/advise/fact"
+	"bulkhead/internal/host"
+	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/tunable"
 	"bulkhead/internal/linux/tunable/hugepool"
 	"bulkhead/internal/policy"
@@ -26,11 +29,11 @@ func (s settable) shmGroupTaken(f advise.Finding) string {
 	switch {
 	case f.Change.Key != shmGroupSysctl:
 	case s.shmGroup != 0:
-		return fmt.Sprintf("%s is %d already, and who needs it would lose it: have %s in that group, too, or set it to "+
-			"%s yourself", shmGroupSysctl, s.shmGroup, strings.Join(f.On, ", "), f.Change.Value)
+		return fmt.Sprintf("%s is %d already, and who needs it would lose it: have %s in that group, too, or set it "+
+			"to %s yourself", shmGroupSysctl, s.shmGroup, strings.Join(f.On, ", "), f.Change.Value)
 	case len(s.shmGroups) > 1:
-		return fmt.Sprintf("databases with the groups %s want it, and %s takes one: have all of them in one group more, "+
-			"and set that", strings.Join(s.shmGroups, ", "), shmGroupSysctl)
+		return fmt.Sprintf("databases with the groups %s want it, and %s takes one: have all of them in one group "+
+			"more, and set that", strings.Join(s.shmGroups, ", "), shmGroupSysctl)
 	}
 	return ""
 }
@@ -90,6 +93,40 @@ type share struct {
 	unknown bool
 }
 
+// limitsOfGroups are the limits of huge pages that this host's groups get with the pool, and why a group gets none.
+// Where no policy is in force there is no group.
+func limitsOfGroups(ctx context.Context, c *transaction.Controller, set *fact.Set, page int64) (limits []state.Tuned,
+	notes []string, err error) {
+	v, s, err := c.Membership(ctx)
+	if v == nil && s != nil && s.Applied == nil {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	limits, notes = hugeLimits(set, v, page)
+	if len(limits) == 0 {
+		return nil, notes, nil
+	}
+	if why := noHugeLimits(v.Facts); why != "" {
+		return nil, append(notes, "no group gets a limit of huge pages: "+why), nil
+	}
+	return limits, notes, nil
+}
+
+// noHugeLimits says why groups of this host are not limited; "" is nothing.
+func noHugeLimits(f *host.Facts) string {
+	for _, c := range knob.Capabilities(f, nil) {
+		if c.Key == policy.KeyMemoryHuge && c.Verdict == knob.No {
+			return c.Reason
+		}
+	}
+	if !f.Kernel.Since("5.7") {
+		return "before Linux 5.7 a process that takes more than its limit is not refused, but ends by SIGBUS"
+	}
+	return ""
+}
+
 // hugeLimits are limits by which no group of a database takes more of the pool of huge pages than its databases do, with
 // the margin of the pool. Page is the default size of huge pages, in bytes. Notes say who gets none, and why.
 func hugeLimits(set *fact.Set, v *transaction.View, page int64) (limits []state.Tuned, notes []string) {
@@ -101,12 +138,7 @@ func hugeLimits(set *fact.Set, v *transaction.View, page int64) (limits []state.
 		if at < 0 || !slices.Contains(all, name) {
 			continue
 		}
-		group := ""
-		for _, p := range v.Classified.Placements {
-			if p.Process.PID == inst.Main.PID {
-				group = p.Group
-			}
-		}
+		group := groupOf(v, inst.Main.PID)
 		if group == "" {
 			notes = append(notes, name+" is in no group of the policy: nothing limits its huge pages")
 			continue
@@ -131,6 +163,16 @@ func hugeLimits(set *fact.Set, v *transaction.View, page int64) (limits []state.
 		}
 	}
 	return limits, notes
+}
+
+// groupOf is the group in which a process belongs, "" for none and for one that was released.
+func groupOf(v *transaction.View, pid int) string {
+	for _, p := range v.Classified.Placements {
+		if p.Process.PID == pid && !v.Released[p.Group] {
+			return p.Group
+		}
+	}
+	return ""
 }
 
 // limitOf is the limit of a group whose databases take so many pages, with 1 % as the pool has.

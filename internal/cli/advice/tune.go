@@ -126,21 +126,20 @@ func (s Session) tunings(cmd *cobra.Command, names []string, o *options) ([]tuni
 			on.shmGroups = append(on.shmGroups, f.Change.Value)
 		}
 	}
-	if o.limitGroups {
-		v, _, err := c.Membership(cmd.Context())
-		if err != nil {
+	asked := slices.DeleteFunc(slices.Clone(rep.Findings), func(f advise.Finding) bool {
+		return len(names) > 0 && !isNamed(names, f.Rule)
+	})
+	var notes []string
+	if slices.ContainsFunc(asked, func(f advise.Finding) bool { return f.Change.Key == hugepool.Sysctl }) {
+		if on.limits, notes, err = limitsOfGroups(cmd.Context(), c, facts, on.page); err != nil {
 			return nil, err
 		}
-		var notes []string
-		on.limits, notes = hugeLimits(facts, v, on.page)
-		for _, n := range notes {
-			render.Printf(cmd.ErrOrStderr(), "note: %s\n", n)
-		}
 	}
-	for _, f := range rep.Findings {
-		if len(names) == 0 || isNamed(names, f.Rule) {
-			all = append(all, tuningOf(f, on).with(rep.Findings, on))
-		}
+	for _, n := range notes {
+		render.Printf(cmd.ErrOrStderr(), "note: %s\n", n)
+	}
+	for _, f := range asked {
+		all = append(all, tuningOf(f, on).with(rep.Findings, on))
 	}
 	return all, nil
 }
@@ -277,8 +276,6 @@ type options struct {
 	severity string
 	dsn      []string
 	atBoot   bool
-	// limitGroups has groups limited to their part of the pool of huge pages.
-	limitGroups bool
 }
 
 func (o *options) flags(c *cobra.Command) {
@@ -286,8 +283,6 @@ func (o *options) flags(c *cobra.Command) {
 	c.Flags().StringArrayVar(&o.dsn, "dsn", nil, usage.LoginsHelp)
 	c.Flags().BoolVar(&o.atBoot, "at-boot", false, "have the pool of huge pages set aside by the kernel command "+
 		"line, at the next boot, instead of now")
-	c.Flags().BoolVar(&o.limitGroups, "limit-groups", false, "with the pool of huge pages: no group of a database "+
-		"may take more of it than the database needs (memory.huge). The kernel ends a process that takes more")
 }
 
 func severityFlag(c *cobra.Command, severity *string) {
