@@ -266,7 +266,7 @@ func TestSessionOfMigrating(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := strings.Count(string(text), "/"+strings.TrimPrefix(root, "/")+"/mysql23761"); n < 3 {
+		if n := strings.Count(string(text), root+"/mysql23761"); n < 3 {
 			t.Errorf("process %d is in %d hierarchies of its group:\n%s", p.PID, n, text)
 		}
 	}
