@@ -207,7 +207,7 @@ func TestRowsOfMigrating(t *testing.T) {
 }
 
 // The page's session of commands and its policy give the same: the files of the kernel, and the process in the group.
-// The group gets a name of the test's own, the disk is a loop device, and the limit on CPU one that every host can take.
+// The group gets a name of the test's own, the disk is a loop device, and the limit on CPU one that any host can take.
 func TestSessionOfMigrating(t *testing.T) {
 	s := newSite(t)
 	facts, err := host.New("/").Facts()
