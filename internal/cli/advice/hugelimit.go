@@ -127,8 +127,8 @@ func noHugeLimits(f *host.Facts) string {
 	return ""
 }
 
-// hugeLimits are limits by which no group of a database takes more of the pool of huge pages than its databases do, with
-// the margin of the pool. Page is the default size of huge pages, in bytes. Notes say who gets none, and why.
+// hugeLimits are limits by which no group of a database takes more of the pool of huge pages than its databases do,
+// with the margin of the pool. Page is the default size of huge pages, in bytes. Notes say who gets none, and why.
 func hugeLimits(set *fact.Set, v *transaction.View, page int64) (limits []state.Tuned, notes []string) {
 	all := takers(set)
 	shares := map[string]share{}

@@ -52,7 +52,7 @@ func hostOf(databases []database, settings map[string]policy.Settings) (*fact.Se
 	return set, v
 }
 
-// A group is limited to what its databases take, with the margin of the pool; and where no limit may be set, it is said.
+// A group is limited to what its databases take, with the margin of the pool; where no limit may be set, it is said.
 func TestHugeLimits(t *testing.T) {
 	large := func(pages, used int64) map[string]any {
 		return map[string]any{"instance.large_pages": true, "instance.huge_wanted": pages, "instance.huge_used": used}
@@ -78,7 +78,8 @@ func TestHugeLimits(t *testing.T) {
 			{"postgresql", 5432, "dbs", on(300)}}, nil, "dbs:memory.huge on 2MiB = 808MiB", ""},
 		{"who asks for none", []database{{"mysql", 3306, "mysql3306", map[string]any{"instance.large_pages": false,
 			"instance.huge_wanted": int64(9)}}, {"redis", 6379, "redis6379", nil}}, nil, "", ""},
-		{"in no group", []database{{"mysql", 3306, "", large(10, 0)}}, nil, "", "mysql3306 is in no group of the policy"},
+		{"in no group", []database{{"mysql", 3306, "", large(10, 0)}}, nil, "",
+			"mysql3306 is in no group of the policy"},
 		{"in a group that was given back", []database{{"mysql", 3306, "given-back", large(10, 0)}}, nil, "",
 			"mysql3306 is in no group of the policy"},
 		{"one of two is not known", []database{{"mysql", 3306, "dbs", large(100, 0)}, {"mysql", 3307, "dbs",
