@@ -94,8 +94,8 @@ func governed(t *testing.T) {
 }
 
 // A MariaDB and a PostgreSQL are told to use huge pages, and there are none: tune makes the pool that both take, with a
-// limit for the group of each and the memory that they may lock, they are seen to use it once they were started anew, none is left over beyond the margin, and rollback leaves nothing of
-// it, neither in the kernel nor in /etc.
+// limit for the group of each and the memory that they may lock. They are seen to use it once they were started anew,
+// none is left over beyond the margin, and rollback leaves nothing of it, neither in the kernel nor in /etc.
 func TestHugePagesByTune(t *testing.T) {
 	inLab(t)
 	before, etc := readTrimmed(t, nrHugePages), configuration(t)
