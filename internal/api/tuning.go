@@ -2,6 +2,9 @@ package api
 
 // Tuning is a setting of the kernel that is kept, as `tune status` shows it.
 type Tuning struct {
+	// Limit says that it is a limit of a group, "mysql3306:memory.huge". What its group holds is said by `status`.
+	Limit bool `json:"limit,omitempty"`
+
 	Name   string `json:"name"`
 	Wanted string `json:"wanted"`
 	Holds  string `json:"holds"`  // "" where the kernel does not have it

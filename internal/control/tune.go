@@ -12,6 +12,7 @@ import (
 	"bulkhead/internal/journal"
 	"bulkhead/internal/linux/tunable"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/policy/parse"
 	"bulkhead/internal/revisions"
 	"bulkhead/internal/state"
 	"bulkhead/internal/transaction"
@@ -26,10 +27,12 @@ func tune(ctx context.Context, c *transaction.Controller, r api.Request, reply *
 	}
 	all := slices.Clone(s.Tuned)
 	for _, t := range r.Tune {
-		if err := tunable.Check(t.Name, t.Value); err != nil {
+		if err := checkTuned(t); err != nil {
 			return api.Errorf(api.CodeUsage, "", "%s: %w", t.Rule, err)
 		}
-		t.Name = lasting(c, t.Name)
+		if !t.IsLimit() {
+			t.Name = lasting(c, t.Name)
+		}
 		if err := ofOnePool(c, t, all); err != nil {
 			return err
 		}
@@ -42,11 +45,23 @@ func tune(ctx context.Context, c *transaction.Controller, r api.Request, reply *
 	return settle(ctx, c, r, reply, s, all)
 }
 
+// checkTuned says what is wrong with a setting, or with a limit of a group, of which there is that of huge pages alone.
+func checkTuned(t state.Tuned) error {
+	if !t.IsLimit() {
+		return tunable.Check(t.Name, t.Value)
+	}
+	_, s, err := parse.Assignment(t.Assignment(), t.On)
+	if err == nil && s.Key != policy.KeyMemoryHuge {
+		err = fmt.Errorf("%s is no limit that tune sets; `bulkhead set` does", s.Key)
+	}
+	return err
+}
+
 // ofOnePool refuses to set a pool of huge pages of a node beside that of all nodes, or the other way round: each would
 // be put right to the harm of the other, and what they were before cannot be told.
 func ofOnePool(c *transaction.Controller, t state.Tuned, all []state.Tuned) error {
 	target := tunable.Target(t.Name)
-	if !tunable.IsPool(target) {
+	if t.IsLimit() || !tunable.IsPool(target) {
 		return nil
 	}
 	facts, err := c.Host.Facts()
@@ -144,6 +159,9 @@ func lasting(c *transaction.Controller, name string) string {
 // byPolicy notes which settings do not come into force because the policy names them, or one that excludes them.
 func byPolicy(c *transaction.Controller, asked []state.Tuned, counts []policy.Tuning) (notes []string) {
 	for _, t := range asked {
+		if t.IsLimit() {
+			continue
+		}
 		name := lasting(c, t.Name)
 		for _, o := range counts {
 			same := o.Target() == tunable.Target(name) && o.Value != t.Value

@@ -46,5 +46,10 @@ func Tuning(ctx context.Context, c *transaction.Controller) ([]api.Tuning, error
 			Waits: tunable.Waits(c.Host.Root, target, t.Value), Running: now, Unit: target.Kind == service.KindSetting,
 			Disk: t.Disk, UntilBoot: t.Disk != "" && target.Kind == tunable.KindQueueByName})
 	}
+	for _, t := range s.Tuned {
+		if t.IsLimit() {
+			all = append(all, api.Tuning{Name: t.Name, Wanted: t.Value, From: "tune apply " + t.Rule, Limit: true})
+		}
+	}
 	return all, nil
 }

@@ -210,7 +210,7 @@ func TestRowsFor(t *testing.T) {
 	mixed := names(RowsFor(hybrid()), hybrid())
 	for file, want := range map[string]bool{
 		"cpu:cpu.shares": true, "cpu:cpu.idle": true, "memory:memory.limit_in_bytes": true,
-		"unified:hugetlb.%s.max": true, "pids:pids.max": true,
+		"unified:hugetlb.%s.max": true, "unified:hugetlb.%s.rsvd.max": true, "pids:pids.max": true,
 		"unified:cpu.max": false, "unified:memory.max": false, "blkio:blkio.throttle.read_bps_device": true,
 	} {
 		if has(mixed, file) != want {
@@ -222,6 +222,7 @@ func TestRowsFor(t *testing.T) {
 		"cpu,cpuacct:cpu.shares": true, "cpu,cpuacct:cpu.idle": false, "cpu,cpuacct:cpu.cfs_burst_us": false,
 		"pids:pids.max":                      true,
 		"memory:memory.memsw.limit_in_bytes": true, "hugetlb:hugetlb.%s.limit_in_bytes": true,
+		"hugetlb:hugetlb.%s.rsvd.limit_in_bytes": false, // since 5.7
 	} {
 		if has(old, file) != want {
 			t.Errorf("CentOS 7: %s is %v, want %v", file, !want, want)

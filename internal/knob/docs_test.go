@@ -120,7 +120,7 @@ func knobsPage() string {
 			where = append(where, text)
 		}
 		if len(where) > 0 {
-			table = append(table, []string{code(string(r.serves[0])),
+			table = append(table, []string{code(string(r.Keys[0])),
 				fmt.Sprintf("%s on v%d %s", code(r.File), r.Version, strings.Join(where, "; ")), orNothing(r.Instead)})
 		}
 	}

@@ -106,6 +106,8 @@ const (
 	RiskNone    Risk = ""
 	RiskSlow    Risk = "may slow the group"
 	RiskOOM     Risk = "may end in an OOM kill"
+	RiskBus     Risk = "may end a process by SIGBUS"
+	RiskRefused Risk = "may be refused huge pages"
 	RiskMigrate Risk = "may move memory between nodes"
 )
 

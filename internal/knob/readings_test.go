@@ -56,6 +56,8 @@ func TestReadings(t *testing.T) {
 		{"pids.max", "8192", "8192", "8192 tasks", "8192", "8191"},
 		{"hugetlb.%s.limit_in_bytes", "9223372036852678656", "-1", "unlimited", "-1", "0"},
 		{"hugetlb.%s.limit_in_bytes", "9223372035781033984", "-1", "unlimited", "-1", "0"},
+		{"hugetlb.%s.rsvd.limit_in_bytes", "9223372036852678656", "-1", "unlimited", "-1", "2097152"},
+		{"hugetlb.%s.rsvd.max", "4194304", "4194304", "4 MiB", "4194304", "max"},
 		{"hugetlb.%s.max", "max", "max", "unlimited", "max", "0"},
 		{"hugetlb.%s.max", "9223372036854771712", "max", "unlimited", "max", "0"},
 		{"hugetlb.%s.max", "0", "0", "0 B", "0", "2097152"},

@@ -54,19 +54,33 @@ func encodeTasks(in Input) (string, bool, error) {
 	return format.Decimal(int64(n)), true, nil
 }
 
+// hugeRows are two files for each size of pages: that of pages in use and that of pages that are promised. Beyond the
+// first alone a process is promised pages and ends by SIGBUS when it touches one (measured on 6.18); the second has
+// mmap(2) and shmget(2) refuse them (ENOMEM), which a database answers with usual pages, or says so
+// (Documentation/admin-guide/cgroup-v2.rst, hugetlb_cgroup.c).
 func hugeRows() []*Row {
 	row := func(version int, file, since string, form format.Number) *Row {
 		return &Row{
 			Controller: "hugetlb", Version: version, File: file, Since: since, Keys: []policy.Key{policy.KeyMemoryHuge},
 			Unit: "bytes", PerSize: true,
-			Descends: true, Default: form.None, Up: 47, Down: 47, Risk: RiskOOM, form: form,
+			Descends: true, Default: form.None, Up: 47, Down: 47, Risk: RiskBus, form: form,
 			Encode: encodeHuge(form.None),
 		}
 	}
+	promised := func(version int, file string, form format.Number) *Row {
+		r := row(version, file, "5.7", form)
+		r.Late, r.Risk, r.serves = true, RiskRefused, []policy.Key{}
+		r.Instead = "the limit of pages in use alone, beyond which a process ends by SIGBUS"
+		return r
+	}
+	// A fresh directory shows v1's giant number on v2, and "max" only once that was written (measured on 6.18).
+	v1 := format.Number{None: "-1", Giant: true, Unit: format.ByteCount}
+	v2 := format.Number{None: "max", Giant: true, Unit: format.ByteCount}
 	return []*Row{
-		row(1, "hugetlb.%s.limit_in_bytes", "", format.Number{None: "-1", Giant: true, Unit: format.ByteCount}),
-		// A fresh directory shows v1's giant number, and "max" only once that was written (measured on 6.18).
-		row(2, "hugetlb.%s.max", "5.6", format.Number{None: "max", Giant: true, Unit: format.ByteCount}),
+		promised(1, "hugetlb.%s.rsvd.limit_in_bytes", v1),
+		row(1, "hugetlb.%s.limit_in_bytes", "", v1),
+		promised(2, "hugetlb.%s.rsvd.max", v2),
+		row(2, "hugetlb.%s.max", "5.6", v2),
 	}
 }
 

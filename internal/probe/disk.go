@@ -13,6 +13,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"bulkhead/internal/linux/fsinfo"
 )
 
 // Disk reads a device or reads and writes a file without a name in a directory.
@@ -69,7 +71,7 @@ func (d *Disk) run(ctx context.Context) (a Answer, err error) {
 		if w.within, err = f.Seek(0, io.SeekEnd); err != nil {
 			return a, fmt.Errorf("size of %q: %w", d.Device, err)
 		}
-	} else if err := unix.Fallocate(int(f.Fd()), 0, 0, d.File); err != nil {
+	} else if err := fsinfo.Allocate(f, d.File); err != nil {
 		return a, fmt.Errorf("make a file of %d bytes in %q: %w", d.File, d.Dir, err)
 	}
 	if w.within < int64(d.Size) {

@@ -64,7 +64,30 @@ func (r *Reader) layAll(v *Snapshot, groups []classify.Group) ([]classify.Group,
 		}
 		problems = append(problems, more...)
 	}
+	problems = append(problems, layTuned(groups, v.options.Tuned)...)
 	return layLifted(groups, v.options.Lifted, v.Overrides), problems
+}
+
+// layTuned gives groups the limits that `tune apply` set beside the policy. Where the policy, a window or `set` has the
+// same limit, that counts. That of a group that is not there now waits.
+func layTuned(groups []classify.Group, tuned []state.Tuned) (problems policy.Problems) {
+	for _, t := range tuned {
+		if !t.IsLimit() {
+			continue
+		}
+		group, s, err := parse.Assignment(t.Assignment(), t.On)
+		if err != nil {
+			problems = append(problems, asProblems(err)...)
+			continue
+		}
+		s.From, s.Pos = "tune apply "+t.Rule, policy.Pos{}
+		for i := range groups {
+			if _, asked := groups[i].Settings.Get(s.Key, s.On); groups[i].Path == group && !asked {
+				groups[i].Settings = groups[i].Settings.With(s)
+			}
+		}
+	}
+	return problems
 }
 
 // Without gives the groups as they would be without some of the overrides that are laid over the policy.

@@ -6,10 +6,12 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// Tuned is a setting of the kernel that `tune apply` put in force beside the policy.
+// Tuned is a setting of the kernel, or a limit of a group, that `tune apply` put in force beside the policy.
 type Tuned struct {
-	Rule   string    `json:"rule"` // of the advice that it is from
-	Name   string    `json:"name"` // policy.Tuning.Name
+	Rule string `json:"rule"` // of the advice that it is from
+	Name string `json:"name"` // policy.Tuning.Name; of a limit group and key, "mysql3306:memory.huge"
+	// On is the size of the pages, of a limit of huge pages of a group ("2MiB"). "" is a setting of the kernel.
+	On     string    `json:"on,omitempty"`
 	Value  string    `json:"value"`
 	At     time.Time `json:"at"`
 	By     string    `json:"by"`
@@ -19,9 +21,18 @@ type Tuned struct {
 // RuleSELinux stands where a rule of advice stands for what `selinux apply` sets.
 const RuleSELinux = "selinux"
 
-// Tunings are those settings as a policy would ask for them.
+// IsLimit says whether it is a limit of a group.
+func (t Tuned) IsLimit() bool { return t.On != "" }
+
+// Assignment is a limit as `set` takes it: "mysql3306:memory.huge=200MiB".
+func (t Tuned) Assignment() string { return t.Name + "=" + t.Value }
+
+// Tunings are those settings as a policy would ask for them, without limits of groups.
 func Tunings(all []Tuned) (tunings []policy.Tuning) {
 	for _, t := range all {
+		if t.IsLimit() {
+			continue
+		}
 		from := "tune apply " + t.Rule
 		if t.Rule == RuleSELinux {
 			from = "selinux apply"

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"bulkhead/internal/linux/fsinfo"
 )
 
 // LoopDevice makes a loop device of size bytes over a file of its own: "/dev/loop3" and "7:3". The file lies
@@ -25,7 +27,7 @@ func LoopDevice(t testing.TB, size int64) (dev, number string) {
 		t.Fatalf("make the file of a loop device: %v", err)
 	}
 	t.Cleanup(func() { file.Close(); os.Remove(file.Name()) })
-	if err := unix.Fallocate(int(file.Fd()), 0, 0, size); err != nil {
+	if err := fsinfo.Allocate(file, size); err != nil {
 		t.Fatalf("allocate %d bytes in %q: %v", size, file.Name(), err)
 	}
 	loop, err := attach(int(file.Fd()))

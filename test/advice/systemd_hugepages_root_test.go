@@ -4,6 +4,7 @@ package advice
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -68,9 +69,33 @@ type memoryOf struct {
 	} `json:"huge_pages"`
 }
 
-// A MariaDB and a PostgreSQL are told to use huge pages, and there are none: tune makes the pool that both take, they
-// are seen to use it once they were started anew, none is left over beyond the margin, and rollback leaves nothing of
-// it, neither in the kernel nor in /etc.
+// setTo is the value to which a plan sets something.
+func setTo(t *testing.T, p planned, name string) string {
+	t.Helper()
+	for _, set := range p.Sets {
+		if value, is := strings.CutPrefix(set, name+" = "); is {
+			return value
+		}
+	}
+	t.Fatalf("the plan does not set %s: %+v", name, p)
+	return ""
+}
+
+// governed has each server in a group of its own, until the test ends.
+func governed(t *testing.T) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	text := "version: 1\ngroups:\n  \"mysql{port}\": {role: database, each: {engine: mysql}}\n" +
+		"  \"postgresql{port}\": {role: database, each: {engine: postgresql}}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s", run(t, "--policy", file, "apply"))
+}
+
+// A MariaDB and a PostgreSQL are told to use huge pages, and there are none: tune makes the pool that both take, with a
+// limit for the group of each and the memory that they may lock. They are seen to use it once they were started anew,
+// none is left over beyond the margin, and rollback leaves nothing of it, neither in the kernel nor in /etc.
 func TestHugePagesByTune(t *testing.T) {
 	inLab(t)
 	before, etc := readTrimmed(t, nrHugePages), configuration(t)
@@ -80,12 +105,17 @@ func TestHugePagesByTune(t *testing.T) {
 	t.Cleanup(func() { plainServers(t) })
 	hugeServers(t, "try")
 
+	governed(t)
+
 	var plan []planned
 	ask(t, &plan, "tune", "plan", "MEM-47")
-	if len(plan) != 1 || len(plan[0].Sets) != 1 || !strings.HasPrefix(plan[0].Sets[0], "vm.nr_hugepages = ") {
+	if len(plan) != 1 {
 		t.Fatalf("the plan is %+v", plan)
 	}
-	_, pages, _ := strings.Cut(plan[0].Sets[0], " = ")
+	pages := setTo(t, plan[0], "vm.nr_hugepages")
+	setTo(t, plan[0], "unit mariadb.service/LimitMEMLOCK") // Debian's service has 512 KiB
+	limits := map[string]string{"mysql3306": setTo(t, plan[0], "mysql3306:memory.huge"),
+		"postgresql5432": setTo(t, plan[0], "postgresql5432:memory.huge")}
 	t.Logf("%s", run(t, "memory"))
 	t.Logf("%s", run(t, "tune", "apply", "MEM-47"))
 	if got := readTrimmed(t, nrHugePages); got != pages {
@@ -93,6 +123,12 @@ func TestHugePagesByTune(t *testing.T) {
 	}
 	if text := readTrimmed(t, bootSysctls); !strings.Contains(text, "vm.nr_hugepages = "+pages) {
 		t.Errorf("%s has no pool of %s pages:\n%s", bootSysctls, pages, text)
+	}
+
+	for group, limit := range limits {
+		if out := run(t, "verify", group); !strings.Contains(out, "memory.huge") {
+			t.Errorf("verify does not read back memory.huge = %s of %s:\n%s", limit, group, out)
+		}
 	}
 
 	hugeServers(t, "on")
@@ -134,6 +170,7 @@ func TestHugePagesByTune(t *testing.T) {
 	if found(advice(t), fault{rule: "MEM-51", on: "postgresql5432"}) == nil {
 		t.Error("advise does not say that PostgreSQL will not start again without the pool")
 	}
+	run(t, "release", "--all")
 	sh(t, "mariadb -e 'select 1'; su postgres -c 'psql -c \"select 1\"'")
 	plainServers(t)
 	if meminfo := readTrimmed(t, "/proc/meminfo"); !strings.Contains(meminfo, "HugePages_Total:       0\n") {

@@ -14,6 +14,7 @@ import (
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/testhost"
 )
 
@@ -201,6 +202,72 @@ func TestRowsOfMigrating(t *testing.T) {
 	for verb := range checks {
 		if !seen[verb] {
 			t.Errorf("%s has no row", verb)
+		}
+	}
+}
+
+// The page's session of commands and its policy give the same: the files of the kernel, and the process in the group.
+// The group gets a name of the test's own, the disk is a loop device, and the limit on CPU one that any host can take.
+func TestSessionOfMigrating(t *testing.T) {
+	s := newSite(t)
+	facts, err := host.New("/").Facts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mounts := map[string]string{}
+	for _, controller := range []string{"cpu", "memory", "blkio"} {
+		h, ok := facts.HierarchyOf(controller)
+		if !ok || h.Version != 1 {
+			t.Skipf("%s is no controller of cgroup v1 here, and libcgroup 2.0.2 knows no other", controller)
+		}
+		mounts[controller] = h.Mount
+	}
+	if _, err := exec.LookPath("cgcreate"); err != nil {
+		t.Fatal("cgcreate is missing: apt-get install cgroup-tools")
+	}
+	_, disk := testhost.LoopDevice(t, 64<<20)
+	theirs := strings.TrimPrefix(testhost.Root(t), "/")
+	blocks := fence.FindAllStringSubmatch(strings.Join(between(page(t), "session", "/session"), ""), -1)
+	if len(blocks) != 2 {
+		t.Fatalf("the session has %d blocks, wanted commands and a policy", len(blocks))
+	}
+	one, two := testhost.Spawn(t, "sleep", "300"), testhost.Spawn(t, "sleep", "30127")
+
+	here := strings.NewReplacer("8:16", disk, "mysql23761", theirs+"/mysql23761", "400000", "100000", "3614",
+		strconv.Itoa(one.PID), "/sys/fs/cgroup/cpu/", mounts["cpu"]+"/", "/sys/fs/cgroup/memory/",
+		mounts["memory"]+"/", "/sys/fs/cgroup/blkio/", mounts["blkio"]+"/")
+	if out, err := exec.Command("sh", "-ec", here.Replace(blocks[0][3])).CombinedOutput(); err != nil {
+		t.Fatalf("the session: %v\n%s", err, out)
+	}
+	s.write(strings.NewReplacer("version: 1\n", "", "8:16", disk, "limit: 4", "limit: 1",
+		"{engine: mysql, port: 23761}", "{cmdline: 'sleep 30127'}").Replace(blocks[1][3]))
+	if r := s.run("apply"); r.code != 0 {
+		t.Fatalf("apply: exit code %d\n%s%s", r.code, r.out, r.err)
+	}
+
+	for file, controller := range map[string]string{"cpu.cfs_period_us": "cpu", "cpu.cfs_quota_us": "cpu",
+		"memory.limit_in_bytes": "memory", "memory.oom_control": "memory",
+		"blkio.throttle.write_bps_device": "blkio", "blkio.throttle.write_iops_device": "blkio"} {
+		var held [2]string
+		for i, root := range []string{theirs, s.root} {
+			text, err := os.ReadFile(filepath.Join(mounts[controller], root, "mysql23761", file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			held[i] = strings.TrimSpace(string(text))
+		}
+		if held[0] != held[1] || held[0] == "" {
+			t.Errorf("%s: the session wrote %q, the policy %q", file, held[0], held[1])
+		}
+	}
+	for i, p := range []procfs.ID{one, two} {
+		root := []string{theirs, s.root}[i]
+		text, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID) + "/cgroup")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(text), root+"/mysql23761"); n < 3 {
+			t.Errorf("process %d is in %d hierarchies of its group:\n%s", p.PID, n, text)
 		}
 	}
 }

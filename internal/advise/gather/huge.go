@@ -2,6 +2,9 @@ package gather
 
 import (
 	"fmt"
+	"path"
+	"slices"
+	"strconv"
 	"strings"
 
 	"bulkhead/internal/advise/fact"
@@ -10,6 +13,7 @@ import (
 	"bulkhead/internal/advise/gather/settings"
 	"bulkhead/internal/engine"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
 )
 
 // huge fills in what an instance takes of the pool of huge pages.
@@ -95,4 +99,32 @@ func wantsHuge(v fact.Values) bool {
 		return v.Get("instance.large_pages").Is == true
 	}
 	return false
+}
+
+// hugeShm says whether a process may make SysV shared memory in huge pages: can_do_hugetlb_shm() of the kernel's
+// fs/hugetlbfs/inode.c.
+func hugeShm(h *host.Host, p *procfs.Process) fact.Value {
+	const file, ipcLock = "/proc/sys/vm/hugetlb_shm_group", 14 // CAP_IPC_LOCK of linux/capability.h
+	from := path.Join("/proc", strconv.Itoa(p.PID), "status")
+	status, err := h.Root.ReadText(from)
+	if err != nil {
+		return files.Because(err)
+	}
+	for line := range strings.Lines(status) {
+		if text, is := strings.CutPrefix(line, "CapEff:"); is {
+			set, err := strconv.ParseUint(strings.TrimSpace(text), 16, 64)
+			if err == nil && set&(1<<ipcLock) != 0 {
+				return fact.Known(true, from+" CapEff")
+			}
+		}
+	}
+	group, err := h.Root.ReadInt(file)
+	if err != nil {
+		return files.Because(err)
+	}
+	groups, err := h.Proc.Groups(p.PID)
+	if err != nil {
+		return files.Because(err)
+	}
+	return fact.Known(int64(p.GID) == group || slices.Contains(groups, int(group)), file+", "+from+" Gid, Groups")
 }

@@ -21,6 +21,7 @@ var numbers = map[string]string{
 	"host.overcommit":        "/proc/sys/vm/overcommit_memory",
 	"host.zone_reclaim":      "/proc/sys/vm/zone_reclaim_mode",
 	"host.numa_balancing":    "/proc/sys/kernel/numa_balancing",
+	"host.huge_shm_group":    "/proc/sys/vm/hugetlb_shm_group",
 	"host.max_map_count":     "/proc/sys/vm/max_map_count",
 	"host.panic_on_oom":      "/proc/sys/vm/panic_on_oom",
 	"host.ksm":               "/sys/kernel/mm/ksm/run",

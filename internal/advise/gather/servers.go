@@ -98,6 +98,8 @@ func (s *server) read(ctx context.Context, h *host.Host, inst engine.Instance, m
 		return
 	}
 	s.values["instance.uid"] = fact.Known(int64(p.UID), "/proc/"+strconv.Itoa(p.PID)+"/status")
+	s.values["instance.gid"] = fact.Known(int64(p.GID), "/proc/"+strconv.Itoa(p.PID)+"/status")
+	s.values["instance.huge_shm"] = hugeShm(h, p)
 	if machineErr == nil {
 		s.limited = groupFacts(h, machine, p, s.values)
 		if dirs := groupsOf(machine, p, "memory").dirs; len(dirs) > 0 {

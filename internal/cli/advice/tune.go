@@ -73,9 +73,11 @@ type tuning struct {
 	Settings []state.Tuned `json:"-"`
 	Sets     []string      `json:"sets"` // "vm.swappiness = 1"
 	// ByHand is the change that tune does not make; "" where it makes it.
-	ByHand string         `json:"by_hand,omitempty"`
-	Cost   string         `json:"cost,omitempty"`
-	Losers []advise.Loser `json:"losers"`
+	ByHand string `json:"by_hand,omitempty"`
+	Cost   string `json:"cost,omitempty"`
+	// Besides is what would belong to the same change and is left to the DBA.
+	Besides []string       `json:"besides,omitempty"`
+	Losers  []advise.Loser `json:"losers"`
 }
 
 // tunings asks the host and the rules; of the rules that are named, or of all.
@@ -102,7 +104,8 @@ func (s Session) tunings(cmd *cobra.Command, names []string, o *options) ([]tuni
 		return nil, err
 	}
 	defer c.Close()
-	rep := advise.Run(rules, factsOf(cmd, c, logins),
+	facts := factsOf(cmd, c, logins)
+	rep := advise.Run(rules, facts,
 		advise.Options{Severity: severity, Today: time.Now().Format(time.DateOnly)})
 	for _, n := range rep.Notes { // what was not looked at is not set
 		render.Printf(cmd.ErrOrStderr(), "note: %s\n", n)
@@ -117,10 +120,27 @@ func (s Session) tunings(cmd *cobra.Command, names []string, o *options) ([]tuni
 	on := settable{page: info["Hugepagesize"], atBoot: o.atBoot, has: func(name string) bool {
 		return tunable.Host{Root: c.Host.Root}.Has(cmd.Context(), name)
 	}, room: func(pool string, pages int64) error { return hugepool.Room(c.Host.Root, pool, pages) }}
+	on.takers = takers(facts)
+	on.shmGroup, _ = facts.Host.Get("host.huge_shm_group").Is.(int64)
 	for _, f := range rep.Findings {
-		if len(names) == 0 || isNamed(names, f.Rule) {
-			all = append(all, tuningOf(f, on))
+		if f.Change.Key == shmGroupSysctl && !slices.Contains(on.shmGroups, f.Change.Value) {
+			on.shmGroups = append(on.shmGroups, f.Change.Value)
 		}
+	}
+	asked := slices.DeleteFunc(slices.Clone(rep.Findings), func(f advise.Finding) bool {
+		return len(names) > 0 && !isNamed(names, f.Rule)
+	})
+	var notes []string
+	if slices.ContainsFunc(asked, func(f advise.Finding) bool { return f.Change.Key == hugepool.Sysctl }) {
+		if on.limits, notes, err = limitsOfGroups(cmd.Context(), c, facts, on.page); err != nil {
+			return nil, err
+		}
+	}
+	for _, n := range notes {
+		render.Printf(cmd.ErrOrStderr(), "note: %s\n", n)
+	}
+	for _, f := range asked {
+		all = append(all, tuningOf(f, on).with(rep.Findings, on))
 	}
 	return all, nil
 }
@@ -137,6 +157,12 @@ type settable struct {
 	// room says in the words of an error that a pool of so many huge pages does not fit into the memory now.
 	room   func(pool string, pages int64) error
 	atBoot bool // the pool of huge pages is to be set aside at boot
+	// limits are those of groups that go with the pool of huge pages.
+	limits []state.Tuned
+	takers []string // instances whose settings ask for pages of the pool
+	// shmGroup is vm.hugetlb_shm_group now, 0 for none, and shmGroups the groups that databases want there.
+	shmGroup  int64
+	shmGroups []string
 }
 
 // tuningOf is what can be set of a finding.
@@ -148,6 +174,9 @@ func tuningOf(f advise.Finding, on settable) tuning {
 	case rule.ClassSysctl:
 		if f.Change.Key == hugepool.Sysctl {
 			return t.pool(f, on)
+		}
+		if t.ByHand = on.shmGroupTaken(f); t.ByHand != "" {
+			return t
 		}
 	case rule.ClassQueue:
 		names = []string{tunable.QueueName(strings.ReplaceAll(f.Change.Disk, "/", "!"), f.Change.Key)}
@@ -268,6 +297,9 @@ func printTunings(out io.Writer, all []tuning) {
 		printOn(out, t.On)
 		for _, set := range t.Sets {
 			render.Printf(out, "  set     %s\n", set)
+		}
+		for _, b := range t.Besides {
+			render.Printf(out, "  by hand %s\n", b)
 		}
 		if t.Cost != "" {
 			render.Printf(out, "  cost    %s\n", t.Cost)
@@ -411,7 +443,7 @@ func printTuned(out io.Writer, all []api.Tuning) {
 		return
 	}
 	for _, t := range all {
-		differs := !tunable.Same(tunable.Target(t.Name), t.Wanted, t.Holds)
+		differs := !t.Limit && !tunable.Same(tunable.Target(t.Name), t.Wanted, t.Holds)
 		for _, text := range []*string{&t.Wanted, &t.Holds, &t.Before, &t.Running} {
 			*text = sepolicy.Human(*text)
 		}
@@ -419,7 +451,9 @@ func printTuned(out io.Writer, all []api.Tuning) {
 		if t.Disk != "" {
 			render.Printf(out, "  disk     %s\n", t.Disk)
 		}
-		if differs {
+		if t.Limit {
+			render.Printf(out, "  limit    of a group: `bulkhead verify` reads it back\n")
+		} else if differs {
 			missing := "not in this kernel"
 			switch {
 			case t.Unit:

@@ -1,15 +1,18 @@
 //go:build root
 
-package fsinfo
+package fsinfo_test
 
 import (
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"bulkhead/internal/linux/fsinfo"
 	"bulkhead/internal/testhost"
 )
 
@@ -33,16 +36,50 @@ func TestNoCOW(t *testing.T) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if yes, err := NoCOW(dir); yes || err != nil {
+	if yes, err := fsinfo.NoCOW(dir); yes || err != nil {
 		t.Errorf("a new directory: %v, %v", yes, err)
 	}
 	if out, err := exec.Command("chattr", "+C", dir).CombinedOutput(); err != nil {
 		t.Fatalf("chattr: %v\n%s", err, out)
 	}
-	if yes, err := NoCOW(dir); !yes || err != nil {
+	if yes, err := fsinfo.NoCOW(dir); !yes || err != nil {
 		t.Errorf("after chattr +C: %v, %v", yes, err)
 	}
-	if _, err := XFSVersion4(dir); err == nil {
+	if _, err := fsinfo.XFSVersion4(dir); err == nil {
 		t.Error("a btrfs has the geometry of an XFS")
+	}
+}
+
+// Signals that arrive every millisecond, as the scheduler of Go sends them to a busy program, do not keep a file from
+// its room. A tmpfs of Linux 6.1 gives up at any signal, one of 6.18 at those that end the process.
+func TestAllocateGoesOnAfterASignal(t *testing.T) {
+	f, err := os.CreateTemp("/dev/shm", "bulkhead-test-")
+	if err != nil {
+		t.Skipf("needs /dev/shm: %v", err)
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	ended := make(chan struct{})
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGURG)
+	defer signal.Stop(signals)
+	go func() {
+		defer close(ended)
+		for range 200 {
+			_ = unix.Kill(unix.Getpid(), unix.SIGURG)
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	const size = 256 << 20
+	if err := fsinfo.Allocate(f, size); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		t.Fatal(err)
+	}
+	if room := st.Blocks * 512; room < size {
+		t.Errorf("the file has room for %d bytes, wanted %d", room, size)
 	}
 }
