@@ -39,7 +39,7 @@ func tune(ctx context.Context, c *transaction.Controller, r api.Request, reply *
 		all = slices.DeleteFunc(all, func(o state.Tuned) bool {
 			return o.Name == t.Name || o.Name == tunable.Twin(t.Name)
 		})
-		t.At, t.By, t.Reason = c.Now(), r.By, r.Reason
+		t.At, t.By, t.Reason, t.Asked = c.Now(), r.By, r.Reason, true
 		all = append(all, t)
 	}
 	return settle(ctx, c, r, reply, s, all)
@@ -93,7 +93,7 @@ func untune(ctx context.Context, c *transaction.Controller, r api.Request, reply
 		}
 	}
 	left := slices.DeleteFunc(slices.Clone(s.Tuned), func(t state.Tuned) bool {
-		return len(r.Rules) == 0 || slices.ContainsFunc(r.Rules, func(rule string) bool {
+		return len(r.Rules) == 0 && t.Rule != state.RuleSELinux || slices.ContainsFunc(r.Rules, func(rule string) bool {
 			return strings.EqualFold(t.Rule, rule)
 		})
 	})
@@ -104,6 +104,12 @@ func untune(ctx context.Context, c *transaction.Controller, r api.Request, reply
 		}
 		reply.Text = "nothing to do: `" + verb + "` has nothing in force"
 		return nil
+	}
+	if len(r.Rules) == 0 && slices.ContainsFunc(left, func(t state.Tuned) bool { return t.Rule == state.RuleSELinux }) {
+		defer func() {
+			reply.Notes = append(reply.Notes, "settings of SELinux stay, a database may need them: `bulkhead selinux "+
+				"rollback` takes them back")
+		}()
 	}
 	return settle(ctx, c, r, reply, s, left)
 }

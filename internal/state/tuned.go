@@ -16,6 +16,8 @@ type Tuned struct {
 	At     time.Time `json:"at"`
 	By     string    `json:"by"`
 	Reason string    `json:"reason,omitempty"`
+	// Asked says that the change that is being made asks for it.
+	Asked bool `json:"-"`
 }
 
 // RuleSELinux stands where a rule of advice stands for what `selinux apply` sets.
@@ -37,7 +39,7 @@ func Tunings(all []Tuned) (tunings []policy.Tuning) {
 		if t.Rule == RuleSELinux {
 			from = "selinux apply"
 		}
-		tunings = append(tunings, policy.Tuning{Name: t.Name, Value: t.Value, From: from})
+		tunings = append(tunings, policy.Tuning{Name: t.Name, Value: t.Value, From: from, Asked: t.Asked})
 	}
 	return tunings
 }

@@ -63,7 +63,7 @@ type Controller struct {
 	Remount      func(point string, flags uintptr, data string) error
 	UpdateLoader func(ctx context.Context) error
 	// ChangePolicy and Labels are those of tunable.Host, for tests, too.
-	ChangePolicy func(ctx context.Context, program, input string, args ...string) error
+	ChangePolicy func(ctx context.Context, program string, args ...string) error
 	Labels       sepolicy.Labeller
 	mu           sync.Mutex // guards opened and mounted
 	opened       *cgroup.Tree

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"bulkhead/internal/change"
 	"bulkhead/internal/host"
@@ -20,11 +22,18 @@ const OutsideVerb = "outside"
 // outsideUnit is the service in which it runs. There is one at a time, under the lock of the state directory.
 const outsideUnit = "bulkhead-outside.service"
 
-// order is what it is told.
+// order is what it is told. A value that is too long for an argument (MAX_ARG_STRLEN of execve(2) is 128 KiB) is in a
+// file of the state directory.
 type order struct {
 	change.Target
-	Value string `json:"value"`
+	Value string `json:"value,omitempty"`
+	File  string `json:"file,omitempty"`
 }
+
+const (
+	longest   = 32 << 10 // bytes of a value in an argument
+	valueFile = "outside.value"
+)
 
 // sandbox has values written by a service of its own, which systemd starts outside of the agent's sandbox.
 type sandbox struct {
@@ -44,7 +53,15 @@ func (s sandbox) Write(ctx context.Context, t change.Target, value string) (bool
 	if err != nil {
 		return false, err
 	}
-	text, err := json.Marshal(order{t, value})
+	o := order{Target: t, Value: value}
+	if len(value) > longest {
+		o.Value, o.File = "", filepath.Join(s.c.Store.Dir(), valueFile)
+		if err := os.WriteFile(o.File, []byte(value), 0o600); err != nil {
+			return false, fmt.Errorf("write %s: %w", t, err)
+		}
+		defer os.Remove(o.File)
+	}
+	text, err := json.Marshal(o)
 	if err != nil {
 		return false, err
 	}
@@ -85,6 +102,12 @@ func (c *Controller) WriteOutside(ctx context.Context, text string) error {
 	}
 	if err != nil {
 		return fmt.Errorf("read what is to be written: %w", err)
+	}
+	if o.File != "" {
+		if data, err = os.ReadFile(o.File); err != nil {
+			return fmt.Errorf("read what is to be written: %w", err)
+		}
+		o.Value = string(data)
 	}
 	return c.tunable().WriteHere(ctx, o.Target, o.Value)
 }

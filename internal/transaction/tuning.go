@@ -43,17 +43,26 @@ func trusted(v *View) map[change.Target]string {
 	if values == nil {
 		values = map[change.Target]string{}
 	}
-	for _, t := range v.Tune {
-		target := t.Target()
-		if running, has := tunable.Running(target); has {
-			target = running
+	for target, before := range v.Observed.Originals.Tuned { // a command gives it back, and not the agent
+		if ofSELinux(target) {
+			values[target] = before
 		}
-		if target.Kind == sepolicy.KindLabels {
-			values[target] = t.Value
+	}
+	for _, t := range v.Tune {
+		if !ofSELinux(t.Target()) {
+			continue
+		}
+		values[t.Target()] = t.Value
+		if running, has := tunable.Running(t.Target()); has {
+			values[running] = t.Value
 		}
 	}
 	return values
 }
+
+// ofSELinux says whether a target is of SELinux's policy: looks of the agent do not read it. A tree may have a million
+// files, and a program that changes the policy works on it for minutes.
+func ofSELinux(t change.Target) bool { return sepolicy.NamePrefix(t.Kind) != "" }
 
 // Overruled says which lines of other files set the settings that are wanted after bulkhead's own file, at boot.
 func Overruled(c *Controller, v *View) map[change.Target]string {

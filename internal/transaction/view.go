@@ -11,7 +11,6 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
 	"bulkhead/internal/linux/procfs"
-	"bulkhead/internal/linux/tunable/sepolicy"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/plan/planner"
@@ -77,7 +76,7 @@ func (v *View) readValues(ctx context.Context, targets []change.Target) (failed 
 		v.Observed.Values = map[change.Target]string{}
 	}
 	for _, t := range targets {
-		if v.quick && t.Kind == sepolicy.KindLabels {
+		if v.quick && ofSELinux(t) {
 			continue
 		}
 		a, err := v.Actuators.Of(t)

@@ -49,7 +49,7 @@ type Host struct {
 	Remount      func(point string, flags uintptr, data string) error
 	UpdateLoader func(ctx context.Context) error
 	// ChangePolicy and Labels are Run and Files of sepolicy.Host.
-	ChangePolicy func(ctx context.Context, program, input string, args ...string) error
+	ChangePolicy func(ctx context.Context, program string, args ...string) error
 	Labels       sepolicy.Labeller
 }
 

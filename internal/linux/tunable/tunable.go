@@ -182,6 +182,10 @@ func Counts(t change.Target) string {
 		return "a database takes huge pages when it starts, and keeps those that it has until it ends. Where the " +
 			"kernel gives too few it is asked to put memory together (vm.compact_memory), which may take seconds"
 	}
+	if t.Kind == sepolicy.KindBoolean {
+		return "when it is taken back: semanage can take only all local booleans out of the store at once, so where " +
+			"there are others this one stays there as \"off\", as it was by the policy's default"
+	}
 	return service.Counts(t)
 }
 

@@ -204,7 +204,10 @@ func (j *judge) port(permissions []string) bool {
 		j.because("%s has the type %s; %s may use %s", name, now.Type, j.Source, some(sortedNames(may)))
 		how, owner := "-a", ""
 		if now.Low == d.Port && now.High == d.Port {
-			how, owner = "-m", now.Type
+			how = "-m"
+		}
+		if !now.General() {
+			owner = now.Type
 			j.because("%s is %s's own port: a server of that kind on this host would lose it", name, now.Type)
 		}
 		j.fix("semanage port %s -t %s -p %s %d", how, best, d.Protocol, d.Port)

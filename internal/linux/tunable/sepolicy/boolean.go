@@ -18,10 +18,10 @@ const on, off = "on", "off"
 type Booleans struct{ Host }
 
 // all are the booleans of the store.
-func (b Booleans) all(ctx context.Context) (names []string, values map[string]string, err error) {
-	lines, err := b.local(ctx, "booleans.local")
+func (b Booleans) all() (values map[string]string, err error) {
+	lines, err := b.local("booleans.local")
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	values = map[string]string{}
 	for _, words := range lines {
@@ -29,71 +29,65 @@ func (b Booleans) all(ctx context.Context) (names []string, values map[string]st
 		if !is {
 			continue
 		}
-		names = append(names, name)
 		values[name] = off
 		if value == "1" || strings.EqualFold(value, "true") || strings.EqualFold(value, on) {
 			values[name] = on
 		}
 	}
-	return names, values, nil
+	return values, nil
 }
 
 // Read gives "on", "off" or "", which is the policy's default.
-func (b Booleans) Read(ctx context.Context, name string) (string, error) {
-	_, values, err := b.all(ctx)
+func (b Booleans) Read(_ context.Context, name string) (string, error) {
+	values, err := b.all()
 	return values[name], err
 }
 
-// Write sets the boolean of the store, or takes it out. semanage cannot take one out alone: in one transaction all of
-// them go and the others come back. It sets the kernel's booleans, too, which then get back what they were.
+// Write sets the boolean of the store, or takes it out. semanage can only take out all of them: where there are others,
+// the boolean stays in the store as "off". It sets the kernel's boolean, too, which then gets back what it was.
 func (b Booleans) Write(ctx context.Context, name, value string) error {
-	names, values, err := b.all(ctx)
+	if _, err := b.idle(ctx); err != nil {
+		return err
+	}
+	values, err := b.all()
+	args := []string{"boolean", "-m", "--" + value, name}
 	switch {
 	case err != nil || values[name] == value:
 		return err
-	case value == on || value == off:
-		return b.keeping([]string{name}, func() error {
-			return b.run(ctx, "semanage", "", "boolean", "-m", "--"+value, name)
-		})
-	case value != "":
+	case value == "" && len(values) == 1:
+		args = []string{"boolean", "-D"}
+	case value == "" && values[name] == off:
+		return nil
+	case value == "":
+		args[2] = "--" + off
+	case value != on && value != off:
 		return fmt.Errorf("a boolean is on or off, and not %q", value)
 	}
-	lines := "boolean -D\n"
-	for _, other := range names {
-		if other != name {
-			lines += "boolean -m --" + values[other] + " " + other + "\n"
-		}
-	}
-	return b.keeping(names, func() error { return b.run(ctx, "semanage", lines, "import") })
+	return b.keeping(name, func() error { return b.run(ctx, "semanage", args...) })
 }
 
-// keeping does something, and gives booleans of the kernel back what they were before.
-func (h Host) keeping(names []string, do func() error) error {
-	held := map[string]string{}
-	for _, name := range names {
-		value, err := h.inForce(name)
-		if err != nil && !errors.Is(err, change.ErrGone) {
-			return err
-		}
-		held[name] = value
+// keeping does something, and gives a boolean of the kernel back what it was before.
+func (h Host) keeping(name string, do func() error) error {
+	held, err := h.inForce(name)
+	if err != nil && !errors.Is(err, change.ErrGone) {
+		return err
 	}
 	if err := do(); err != nil {
 		return err
 	}
-	for _, name := range names {
-		now, err := h.inForce(name)
-		if err == nil && now != held[name] {
-			err = h.force(name, held[name])
-		}
-		if err != nil && !errors.Is(err, change.ErrGone) {
-			return err
-		}
+	now, err := h.inForce(name)
+	if err == nil && now != held {
+		err = h.force(name, held)
 	}
-	return nil
+	if errors.Is(err, change.ErrGone) {
+		return nil
+	}
+	return err
 }
 
-// Same compares values.
-func (Booleans) Same(_, want, got string) bool { return want == got }
+// Same compares values. Nothing of its own is the default of the policy, and "off" is that of a boolean that bulkhead
+// has switched on.
+func (Booleans) Same(_, want, got string) bool { return want == got || want == "" && got == off }
 
 // Undo gives the store what it had.
 func (b Booleans) Undo(ctx context.Context, c change.Change) (bool, error) {

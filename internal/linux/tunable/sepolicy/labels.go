@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -48,24 +49,32 @@ func (attributes) SetLabel(fd int, label string) error {
 // below has another one than the directory that it is in:
 //
 //	system_u:object_r:mysqld_db_t:s0
-//	system_u:object_r:mysqld_var_run_t:s0 "mysql.sock"
+//	system_u:object_r:mysqld_var_run_t:s0 "mysql.sock" socket
 //
 // What it writes is such a text, or one with types in place of contexts, which leaves user, role and range as they are,
 // as restorecon(8) does: "mysqld_db_t" is that type for all of it. A file that was not there gets what its directory
-// had. It follows no symbolic link and stays on the file system of the path.
+// had. No part of the path may be a symbolic link, none below is followed, and what is mounted below is left out.
+// A file below that has more than one name (hard links) may be outside of the tree, too: to write types is an error
+// then, and else it is no part of the tree.
 type Labels struct{ Host }
 
 // listing is such a text: the label of the path is that of "".
 type listing struct {
-	labels map[string]string
-	order  []string
+	labels  map[string]string
+	order   []string
+	sockets map[string]bool
 }
 
+func newListing() listing { return listing{labels: map[string]string{}, sockets: map[string]bool{}} }
+
+const socket = " socket"
+
 func parseListing(text string) (l listing, err error) {
-	l.labels = map[string]string{}
+	l = newListing()
 	for i, line := range strings.Split(text, "\n") {
 		label, quoted, more := strings.Cut(line, " ")
 		rel := ""
+		quoted, isSocket := strings.CutSuffix(quoted, socket)
 		if more {
 			rel, err = strconv.Unquote(quoted)
 		}
@@ -73,6 +82,7 @@ func parseListing(text string) (l listing, err error) {
 			return l, fmt.Errorf("%q is no label of a file", line)
 		}
 		l.set(rel, label)
+		l.sockets[rel] = isSocket
 	}
 	return l, nil
 }
@@ -106,7 +116,11 @@ func (l *listing) String() string {
 			lines = append(lines, l.labels[rel])
 			continue
 		}
-		lines = append(lines, l.labels[rel]+" "+strconv.Quote(rel))
+		line := l.labels[rel] + " " + strconv.Quote(rel)
+		if l.sockets[rel] {
+			line += socket
+		}
+		lines = append(lines, line)
 	}
 	return strings.Join(lines, "\n")
 }
@@ -123,7 +137,7 @@ func typeOf(label string) string {
 
 // types is the listing with types alone.
 func (l *listing) types() listing {
-	short := listing{labels: map[string]string{}}
+	short := newListing()
 	for _, rel := range l.order {
 		kind := typeOf(l.labels[rel])
 		if rel == "" || kind != short.of(above(rel)) {
@@ -141,18 +155,53 @@ func (l Labels) Read(ctx context.Context, tree string) (string, error) {
 	if l.Files == nil && !l.Root.Live() {
 		return "", change.ErrCaptured
 	}
-	found := listing{labels: map[string]string{}}
-	err := l.walk(ctx, tree, func(rel string, fd int, _ *unix.Stat_t) error {
-		label, err := l.files().Label(fd)
-		if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.EOPNOTSUPP) {
-			err = change.Gone("the file system has no labels, or this kernel no SELinux")
+	found := newListing()
+	_, err := l.Each(ctx, tree, func(f File) error {
+		if f.Path == "" || !f.Several && f.Label != found.of(above(f.Path)) {
+			found.set(f.Path, f.Label)
+			found.sockets[f.Path] = f.Class == "sock_file"
 		}
-		if err == nil && (rel == "" || label != found.of(above(rel))) {
-			found.set(rel, label)
-		}
-		return err
+		return nil
 	})
 	return found.String(), err
+}
+
+// File is a file below a tree, or the tree itself.
+type File struct {
+	Path  string // below the tree; "" is itself
+	Label string
+	Class string // of SELinux: "file", "dir", "lnk_file" and so on
+	User  uint32 // who owns it, a number of a user
+	// Several says that it has more than one name.
+	Several bool
+}
+
+// errSeveral is of a file with several names.
+var errSeveral = errors.New("it has another name (a hard link), which would get the label, too: `find / -xdev " +
+	"-samefile` finds it")
+
+func several(st *unix.Stat_t) bool { return st.Nlink > 1 && st.Mode&unix.S_IFMT != unix.S_IFDIR }
+
+var classes = map[uint32]string{unix.S_IFREG: "file", unix.S_IFDIR: "dir", unix.S_IFLNK: "lnk_file",
+	unix.S_IFSOCK: "sock_file", unix.S_IFIFO: "fifo_file", unix.S_IFCHR: "chr_file", unix.S_IFBLK: "blk_file"}
+
+// Each visits a tree, a directory before what is in it. Mounted are the places below it that are left out, as something
+// is mounted there. The error matches change.ErrGone where the tree is not there, or has no labels.
+func (l Labels) Each(ctx context.Context, tree string, visit func(f File) error) (mounted []string, err error) {
+	return l.walk(ctx, tree, func(rel string, fd int, st *unix.Stat_t) error {
+		label, err := l.files().Label(fd)
+		if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.EOPNOTSUPP) {
+			return change.Gone("the file system has no labels, or this kernel no SELinux")
+		}
+		if err != nil {
+			return err
+		}
+		if rel == "" && several(st) { // nothing is read, and so nothing undone
+			return change.Gone(tree + ": " + errSeveral.Error())
+		}
+		f := File{Path: rel, Label: label, Class: classes[st.Mode&unix.S_IFMT], User: st.Uid, Several: several(st)}
+		return visit(f)
+	})
 }
 
 func (l Labels) files() Labeller {
@@ -173,18 +222,21 @@ func (l Labels) Write(ctx context.Context, tree, value string) error {
 		return err
 	case l.Dir == "":
 		return change.ErrCaptured
-	case !isContext(want.labels[""]):
-		if err := l.alone(ctx, tree); err != nil {
-			return err
-		}
 	}
-	return l.walk(ctx, tree, func(rel string, fd int, _ *unix.Stat_t) error {
+	byType := !isContext(want.labels[""])
+	_, err = l.walk(ctx, tree, func(rel string, fd int, st *unix.Stat_t) error {
 		now, err := l.files().Label(fd)
 		if err != nil {
 			return err
 		}
+		if several(st) {
+			if byType || rel == "" {
+				return errSeveral
+			}
+			return nil
+		}
 		label := want.of(rel)
-		if parts := strings.SplitN(now, ":", 4); !isContext(label) && len(parts) >= 3 {
+		if parts := strings.SplitN(now, ":", 4); byType && len(parts) >= 3 {
 			parts[2] = label
 			label = strings.Join(parts, ":")
 		}
@@ -193,37 +245,12 @@ func (l Labels) Write(ctx context.Context, tree, value string) error {
 		}
 		return l.files().SetLabel(fd, label)
 	})
-}
-
-// alone refuses files that have another name outside of the tree: that one would get the label, too.
-func (l Labels) alone(ctx context.Context, tree string) error {
-	type file struct {
-		name  string
-		links uint64
-	}
-	linked := map[uint64]file{}
-	err := l.walk(ctx, tree, func(rel string, _ int, st *unix.Stat_t) error {
-		if st.Mode&unix.S_IFMT == unix.S_IFDIR || st.Nlink < 2 {
-			return nil
-		}
-		f, known := linked[st.Ino]
-		if !known {
-			f = file{name: rel, links: uint64(st.Nlink)} //nolint:unconvert // 32 bits on arm64
-		}
-		f.links--
-		linked[st.Ino] = f
-		return nil
-	})
-	for _, f := range linked {
-		if f.links > 0 {
-			return fmt.Errorf("%s has another name outside of %s (a hard link), which would get the label, too: "+
-				"`find / -xdev -samefile` finds it", path.Join(tree, f.name), tree)
-		}
-	}
 	return err
 }
 
-// Same compares labels; where only types are wanted, only types. On a host it leaves out files that are gone.
+// Same compares labels; where only types are wanted, only types. A running server goes on making files: what want has no
+// line for is compared by its type, and not at all where it is a socket, which has the type that the policy gives
+// sockets of that server. On a host files that are gone are left out, and such as have several names by now.
 func (l Labels) Same(tree, want, got string) bool {
 	if want == got {
 		return true
@@ -234,23 +261,39 @@ func (l Labels) Same(tree, want, got string) bool {
 		return false
 	}
 	if l.Root != nil {
-		w.order = slices.DeleteFunc(w.order, func(rel string) bool {
-			gone := rel != "" && !l.there(path.Join(tree, rel))
-			if gone {
-				delete(w.labels, rel)
-			}
-			return gone
-		})
+		w.leave(func(rel string) bool { return rel != "" && !l.there(path.Join(tree, rel)) })
 	}
-	if !isContext(w.labels[""]) {
+	byType := !isContext(w.labels[""])
+	g.leave(func(rel string) bool {
+		_, listed := w.labels[rel]
+		return !listed && (g.sockets[rel] || !byType && typeOf(g.labels[rel]) == typeOf(w.of(rel)))
+	})
+	w.sockets, g.sockets = nil, nil
+	if byType {
 		w, g = w.types(), g.types()
 	}
 	return w.String() == g.String()
 }
 
+// leave takes lines out.
+func (l *listing) leave(out func(rel string) bool) {
+	l.order = slices.DeleteFunc(l.order, func(rel string) bool {
+		is := out(rel)
+		if is {
+			delete(l.labels, rel)
+		}
+		return is
+	})
+}
+
+// there says whether a file is there with one name.
 func (l Labels) there(file string) bool {
-	_, err := l.Root.Lstat(file)
-	return err == nil
+	info, err := l.Root.Lstat(file)
+	if err != nil {
+		return false
+	}
+	st, is := info.Sys().(*syscall.Stat_t)
+	return !is || info.IsDir() || st.Nlink < 2
 }
 
 // Human is a value for people: the label of the path, and how many below have another one.
@@ -270,25 +313,81 @@ func (l Labels) Undo(ctx context.Context, c change.Change) (bool, error) {
 // AfterBoot is the change: the labels are still there.
 func (Labels) AfterBoot(c change.Change) change.Change { return c }
 
-// walk visits the tree, a directory before what is in it, in order of names. What goes away meanwhile is left out.
-func (l Labels) walk(ctx context.Context, tree string, visit func(rel string, fd int, st *unix.Stat_t) error) error {
+// open opens a path, of which no part may be a symbolic link: whoever may write to a directory on the way could lead to
+// other files by one.
+func (l Labels) open(tree string) (fd int, err error) {
 	const flags = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	fd, err := unix.Open(l.Root.Path(tree), flags, 0)
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
-		return change.Gone("there is no " + tree)
+	if fd, err = unix.Open(l.Root.Path("/"), flags|unix.O_DIRECTORY, 0); err != nil {
+		return fd, fmt.Errorf("open /: %w", err)
 	}
+	at := "/"
+	for _, part := range strings.Split(strings.TrimPrefix(tree, "/"), "/") {
+		next, err := unix.Openat(fd, part, flags, 0)
+		unix.Close(fd)
+		at = path.Join(at, part)
+		var st unix.Stat_t
+		if err == nil {
+			if err = unix.Fstat(next, &st); err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK && at != tree {
+				err = change.Gone(at + " is a symbolic link, which is not followed")
+			}
+			if err != nil {
+				unix.Close(next)
+			}
+		}
+		switch {
+		case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR):
+			return -1, change.Gone("there is no " + tree)
+		case errors.Is(err, change.ErrGone):
+			return -1, err
+		case err != nil:
+			return -1, fmt.Errorf("open %s: %w", at, err)
+		}
+		fd = next
+	}
+	return fd, nil
+}
+
+// walk visits the tree, a directory before what is in it, in order of names. What goes away meanwhile is left out, and
+// so is what is mounted below, which it gives.
+func (l Labels) walk(ctx context.Context, tree string, visit func(rel string, fd int, st *unix.Stat_t) error,
+) (mounted []string, err error) {
+	fd, err := l.open(tree)
 	if err != nil {
-		return fmt.Errorf("open %s: %w", tree, err)
+		return nil, err
 	}
 	w := walker{ctx: ctx, tree: tree, visit: visit}
-	return w.enter("", fd)
+	err = w.enter("", fd)
+	return w.mounted, err
 }
 
 type walker struct {
-	ctx    context.Context
-	tree   string
-	device uint64
-	visit  func(rel string, fd int, st *unix.Stat_t) error
+	ctx     context.Context
+	tree    string
+	device  uint64
+	mount   uint64
+	mounted []string
+	visit   func(rel string, fd int, st *unix.Stat_t) error
+}
+
+// mountOf is the number of the mount that a descriptor is on; 0 where the kernel does not tell it. A directory that is
+// mounted once more (mount --bind) is on the same device.
+func mountOf(fd int) uint64 {
+	var st unix.Statx_t
+	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW, unix.STATX_MNT_ID, &st)
+	if err == nil && st.Mask&unix.STATX_MNT_ID != 0 { // since Linux 5.8
+		return st.Mnt_id
+	}
+	text, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(fd))
+	if err != nil {
+		return 0
+	}
+	_, after, _ := strings.Cut(string(text), "mnt_id:") // since Linux 3.15
+	fields := strings.Fields(after)
+	if len(fields) == 0 {
+		return 0
+	}
+	id, _ := strconv.ParseUint(fields[0], 10, 64)
+	return id
 }
 
 // enter visits what a descriptor is open on, and closes it.
@@ -298,10 +397,12 @@ func (w *walker) enter(rel string, fd int) error {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return fmt.Errorf("look at %s: %w", filepath.Join(w.tree, rel), err)
 	}
+	mount := mountOf(fd)
 	if rel == "" {
-		w.device = st.Dev
+		w.device, w.mount = st.Dev, mount
 	}
-	if st.Dev != w.device {
+	if st.Dev != w.device || mount != w.mount {
+		w.mounted = append(w.mounted, filepath.Join(w.tree, rel))
 		return nil
 	}
 	if err := errors.Join(w.ctx.Err(), w.visit(rel, fd, &st)); err != nil {

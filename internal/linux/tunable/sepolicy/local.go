@@ -2,10 +2,15 @@ package sepolicy
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"strconv"
 	"strings"
 
 	"bulkhead/internal/change"
+	"bulkhead/internal/linux/selinux"
+	"bulkhead/internal/selinux/policydb"
 )
 
 // Contexts is the actuator of KindContext.
@@ -25,8 +30,8 @@ func Expression(tree string) string {
 
 // Read gives the type of the line for the tree, for files of every class. A line with a user or a range of its own,
 // which this would not give back, is an error.
-func (c Contexts) Read(ctx context.Context, tree string) (string, error) {
-	lines, err := c.local(ctx, "file_contexts.local")
+func (c Contexts) Read(_ context.Context, tree string) (string, error) {
+	lines, err := c.local("file_contexts.local")
 	if err != nil {
 		return "", err
 	}
@@ -59,16 +64,19 @@ func (c Contexts) Write(ctx context.Context, tree, value string) error {
 	if err := checkTree(tree); err != nil {
 		return err
 	}
+	if _, err := c.idle(ctx); err != nil {
+		return err
+	}
 	now, err := c.Read(ctx, tree)
 	switch {
 	case err != nil || now == value:
 		return err
 	case value == "":
-		return c.run(ctx, "semanage", "", "fcontext", "-d", Expression(tree))
+		return c.run(ctx, "semanage", "fcontext", "-d", Expression(tree))
 	case !typeName.MatchString(value):
 		return fmt.Errorf("%q is not the name of a type", value)
 	}
-	return c.run(ctx, "semanage", "", "fcontext", addOrModify(now), "-t", value, Expression(tree))
+	return c.run(ctx, "semanage", "fcontext", addOrModify(now), "-t", value, Expression(tree))
 }
 
 func addOrModify(now string) string {
@@ -89,17 +97,17 @@ func (c Contexts) Undo(ctx context.Context, ch change.Change) (bool, error) {
 // AfterBoot is the change: the line is still there.
 func (Contexts) AfterBoot(c change.Change) change.Change { return c }
 
-// Ports is the actuator of KindPort. "T from O" writes T where the policy has O for exactly these ports, which then
-// lose it; as it is read, that is "T".
+// Ports is the actuator of KindPort. "T from O" writes T where the loaded policy has O for these ports, alone or in a
+// range, which then lose it; as it is read, that is "T". Without O it writes only ports that are nobody's.
 type Ports struct{ Host }
 
 // Read gives the type that the port has locally.
-func (p Ports) Read(ctx context.Context, addr string) (string, error) {
+func (p Ports) Read(_ context.Context, addr string) (string, error) {
 	m := portAddr.FindStringSubmatch(addr)
 	if m == nil {
 		return "", checkPort(addr)
 	}
-	lines, err := p.local(ctx, "ports.local")
+	lines, err := p.local("ports.local")
 	if err != nil {
 		return "", err
 	}
@@ -127,25 +135,69 @@ func ports(m []string) string {
 
 // Write adds the port, changes it or takes it away ("").
 func (p Ports) Write(ctx context.Context, addr, value string) error {
+	if _, err := p.idle(ctx); err != nil {
+		return err
+	}
 	now, err := p.Read(ctx, addr)
 	if err != nil {
 		return err
 	}
 	m := portAddr.FindStringSubmatch(addr)
-	kind, _, takes := strings.Cut(value, " from ")
+	kind, from, _ := strings.Cut(value, " from ")
 	switch {
 	case kind == now:
 		return nil
 	case value == "":
-		return p.run(ctx, "semanage", "", "port", "-d", "-p", m[1], ports(m))
+		return p.run(ctx, "semanage", "port", "-d", "-p", m[1], ports(m))
 	case !portType.MatchString(value):
 		return fmt.Errorf("%q is not the name of a type", value)
 	}
 	how := addOrModify(now)
-	if takes {
-		how = "-m"
+	if now == "" {
+		defined, err := p.owner(m, kind, from)
+		if err != nil {
+			return err
+		}
+		if defined {
+			how = "-m"
+		}
 	}
-	return p.run(ctx, "semanage", "", "port", how, "-t", kind, "-p", m[1], ports(m))
+	return p.run(ctx, "semanage", "port", how, "-t", kind, "-p", m[1], ports(m))
+}
+
+// owner refuses ports that are somebody's in the loaded policy, but for the type from. Defined says that the policy has
+// exactly these ports.
+func (p Ports) owner(m []string, kind, from string) (defined bool, err error) {
+	data, err := selinux.Host{Root: p.Root}.Policy()
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil // the kernel has loaded none
+	}
+	var loaded *policydb.Policy
+	if err == nil {
+		loaded, err = policydb.Decode(data)
+	}
+	if err != nil {
+		return false, fmt.Errorf("read the loaded policy: %w", err)
+	}
+	low, _ := strconv.Atoi(m[2])
+	high := low
+	if m[3] != "" {
+		high, _ = strconv.Atoi(m[3])
+	}
+	for port := low; port <= high; port++ {
+		now, known := loaded.PortType(m[1], port)
+		switch {
+		case !known:
+			continue
+		case now.Low == low && now.High == high:
+			defined = true
+		}
+		if !now.General() && now.Type != kind && now.Type != from {
+			return false, fmt.Errorf("%s/%d is %s's: `bulkhead selinux apply --take-port %s/%d` takes it from the "+
+				"servers of that kind", m[1], port, now.Type, m[1], port)
+		}
+	}
+	return defined, nil
 }
 
 // Same compares types.

@@ -22,11 +22,11 @@ const priority = "400"
 type Modules struct{ Host }
 
 // Read gives the text of the module on one line; "" is no module.
-func (m Modules) Read(ctx context.Context, name string) (string, error) {
+func (m Modules) Read(_ context.Context, name string) (string, error) {
 	if !moduleName.MatchString(name) {
 		return "", fmt.Errorf("%q is not the name of a module of bulkhead's", name)
 	}
-	dir, err := m.idle(ctx)
+	dir, err := m.store()
 	if err != nil {
 		return "", err
 	}
@@ -48,12 +48,15 @@ const longest = 1 << 20 // bytes of a module
 
 // Write installs the module, or removes it ("").
 func (m Modules) Write(ctx context.Context, name, value string) error {
+	if _, err := m.idle(ctx); err != nil {
+		return err
+	}
 	now, err := m.Read(ctx, name)
 	switch {
 	case err != nil || now == value:
 		return err
 	case value == "":
-		return m.run(ctx, "semodule", "", "-X", priority, "-r", name)
+		return m.run(ctx, "semodule", "-X", priority, "-r", name)
 	}
 	dir, err := os.MkdirTemp("", "bulkhead-module-") // semodule takes the name from the file's
 	if err != nil {
@@ -64,7 +67,7 @@ func (m Modules) Write(ctx context.Context, name, value string) error {
 	if err := os.WriteFile(file, []byte(value+"\n"), 0o600); err != nil {
 		return fmt.Errorf("write the module %s: %w", name, err)
 	}
-	return m.run(ctx, "semodule", "", "-X", priority, "-i", file)
+	return m.run(ctx, "semodule", "-X", priority, "-i", file)
 }
 
 // Same compares texts.

@@ -5,7 +5,8 @@
 // is what the local part of it has, "" is nothing. So undoing takes away what was added and leaves what the policy
 // itself or an administrator has. Labels are read and written as extended attributes.
 //
-// One program changes a store at a time: reading waits for one that works on it. Nothing here switches SELinux off.
+// One program changes a store at a time: writing and undoing wait for one that works on it, reading does not. Nothing
+// here switches SELinux off.
 package sepolicy
 
 import (
@@ -51,7 +52,7 @@ var kinds = []kind{
 		"a type, or one with the types of what differs below it"},
 	{"port", KindPort, checkPort, portType, "the name of a type, as mysqld_port_t; \"TYPE from OWNER\" takes the " +
 		"port from the type that has it"},
-	{"boolean", KindBoolean, matching(booleanName, "a boolean"), switched, "on or off"},
+	{"boolean", KindBoolean, matching(booleanName, "a boolean"), switched, "on: one that is switched off may protect"},
 	{"module", KindModule, matching(moduleName, "a module of bulkhead's"), cil, "rules in CIL on one line"},
 }
 
@@ -132,7 +133,9 @@ func Same(t change.Target, want, got string) (same, is bool) {
 		return Labels{}.Same(t.Addr, want, got), true
 	case KindPort:
 		return Ports{}.Same(t.Addr, want, got), true
-	case KindContext, KindBoolean, KindSwitch, KindModule:
+	case KindBoolean:
+		return Booleans{}.Same(t.Addr, want, got), true
+	case KindContext, KindSwitch, KindModule:
 		return want == got, true
 	}
 	return false, false

@@ -25,8 +25,8 @@ type Host struct {
 	Root *sysroot.FS
 	// Dir is the directory to write below; "" is a captured host, which cannot be changed.
 	Dir string
-	// Run runs a program by its full path, with what it reads as standard input; nil is the program itself.
-	Run func(ctx context.Context, program, input string, args ...string) error
+	// Run runs a program by its full path; nil is the program itself.
+	Run func(ctx context.Context, program string, args ...string) error
 	// Files reads and writes labels; nil is the kernel.
 	Files Labeller
 }
@@ -55,9 +55,10 @@ func (h Host) store() (string, error) {
 	return "", errNone
 }
 
-// local gives a file of the store with local settings, without comments, line by line as words.
-func (h Host) local(ctx context.Context, name string) ([][]string, error) {
-	dir, err := h.idle(ctx)
+// local gives a file of the store with local settings, without comments, line by line as words. It waits for nobody:
+// libsemanage puts a store that is complete in place of the one before.
+func (h Host) local(name string) ([][]string, error) {
+	dir, err := h.store()
 	if err != nil {
 		return nil, err
 	}
@@ -103,14 +104,22 @@ func free(ctx context.Context, file string) error {
 		return nil //nolint:nilerr // see above
 	}
 	defer lock.Close()
+	return locked(ctx, lock, unix.LOCK_SH)
+}
+
+// locked takes a lock as soon as nobody else has one that excludes it.
+func locked(ctx context.Context, f *os.File, how int) error {
 	for {
-		err := unix.Flock(int(lock.Fd()), unix.LOCK_SH|unix.LOCK_NB)
-		if !errors.Is(err, unix.EWOULDBLOCK) {
+		err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
+		if err == nil {
 			return nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("lock %s: %w", f.Name(), err)
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("another program changes the policy: `fuser -v %s` says which: %w", file, ctx.Err())
+			return fmt.Errorf("another program changes the policy: `fuser -v %s` says which: %w", f.Name(), ctx.Err())
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
@@ -140,7 +149,7 @@ var programs = map[string]string{
 }
 
 // run has a program change the store. One that was started is let end: a policy that is half written would be worse.
-func (h Host) run(ctx context.Context, program, input string, args ...string) error {
+func (h Host) run(ctx context.Context, program string, args ...string) error {
 	if h.Dir == "" {
 		return change.ErrCaptured
 	}
@@ -158,23 +167,24 @@ func (h Host) run(ctx context.Context, program, input string, args ...string) er
 	case full == "":
 		return fmt.Errorf("%s is not in /usr/sbin: install %s", program, programs[program])
 	case h.Run != nil:
-		return h.Run(ctx, full, input, args...)
+		return h.Run(ctx, full, args...)
 	case !h.Root.Live():
 		return change.ErrCaptured
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Limit)
+	defer cancel()
 	busy, err := os.Open(filepath.Join(h.Dir, dir))
-	if err == nil {
-		defer busy.Close()
-		err = unix.Flock(int(busy.Fd()), unix.LOCK_EX)
-	}
 	if err != nil {
 		return fmt.Errorf("lock %s: %w", dir, err)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Limit)
-	defer cancel()
+	defer busy.Close()
+	if err := locked(ctx, busy, unix.LOCK_EX); err != nil {
+		return err
+	}
 	cmd := exec.CommandContext(ctx, full, args...)
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) } // with all that it has started
+	cmd.WaitDelay = 10 * time.Second
 	cmd.Env = []string{"LC_ALL=C", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
-	cmd.Stdin = strings.NewReader(input)
 	cmd.ExtraFiles = []*os.File{busy}                     // the lock lasts as long as the program
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us alone
 	var said bytes.Buffer

@@ -15,7 +15,7 @@ var (
 	// moduleName has the prefix of bulkhead's own modules, or that of `semanage permissive`.
 	moduleName = regexp.MustCompile(`^(bulkhead|permissive)_[a-zA-Z0-9_.]{1,200}$`)
 	portAddr   = regexp.MustCompile(`^(tcp|udp|sctp|dccp)/([1-9]\d{0,4})(?:-([1-9]\d{0,4}))?$`)
-	switched   = regexp.MustCompile(`^(on|off)$`)
+	switched   = regexp.MustCompile(`^on$`)
 	cil        = regexp.MustCompile(`^(\(typepermissive [\w.]+\)|` + rule + `( ` + rule + `)*)$`)
 )
 
