@@ -11,6 +11,7 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
+	"bulkhead/internal/engine/recognise"
 	"bulkhead/internal/linux/tunable/sepolicy"
 	"bulkhead/internal/selinux/avc"
 	"bulkhead/internal/selinux/loaded"
@@ -36,14 +37,17 @@ func Changes(s Session) []*cobra.Command { return []*cobra.Command{s.plan(), s.a
 
 // from says which denials a plan is made of.
 type from struct {
-	since time.Time
-	take  []string
+	since   time.Time
+	take    []string
+	domains []string
 }
 
 func (f *from) flags(c *cobra.Command) {
 	usage.MomentFlag(c, &f.since, "since", "only denials from this `time` on")
 	c.Flags().StringArrayVar(&f.take, "take-port", nil, "take this `port`, as tcp/4444, from the type that has it: "+
 		"a server of that kind on this host loses it")
+	c.Flags().StringArrayVar(&f.domains, "domain", nil, "set what denials of this `domain` need, too, as rsync_t: "+
+		"domains of the databases of this host are known without")
 }
 
 // remedies reads denials and plans.
@@ -68,6 +72,7 @@ func (s Session) remedies(cmd *cobra.Command, args []string, f *from) (*remedy.P
 		return nil, err
 	}
 	log.Since(f.since)
+	loaded.Resolve(c.Host.Root, log.Denials)
 	for _, lost := range log.Lost {
 		render.Printf(cmd.ErrOrStderr(), "warning: %s\n", lost)
 	}
@@ -84,8 +89,14 @@ func (s Session) remedies(cmd *cobra.Command, args []string, f *from) (*remedy.P
 	ours := func(name string) bool {
 		return slices.ContainsFunc(docs.Tuned, func(t state.Tuned) bool { return t.Name == name })
 	}
-	local := loaded.Local{Root: c.Host.Root, Found: host, Ours: ours}
-	return remedy.Of(cmd.Context(), verdict.Judge(log, host.Ask), local, f.take), nil
+	instances, err := recognise.OfHost(c.Host)
+	if err != nil {
+		return nil, err
+	}
+	o := remedy.Options{Take: f.take,
+		Domains: append(loaded.Domains(c.Host.Root, host.Ask, instances, log.Denials), f.domains...)}
+	local := loaded.Local{Root: c.Host.Root, Found: host, Ours: ours, Files: c.Labels}
+	return remedy.Of(cmd.Context(), verdict.Judge(log, host.Ask), local, o), nil
 }
 
 func (s Session) plan() *cobra.Command {
@@ -96,7 +107,10 @@ func (s Session) plan() *cobra.Command {
 		Long: `plan makes settings of what explain says of denials on this host: a label for a directory that a database
 has to itself, the label that a file should have, the type of a port, a boolean, and a module for each domain with
 the rules that are needed and no others. What it leaves to you stands below, with the reason: a script to change, a rule
-that would allow too much, a port of another service, a path or a type that it cannot tell. Nothing is changed.`,
+that would allow too much, a port of another service, a directory that is not one database's alone, a domain that is no
+database's, a path or a type that it cannot tell. Nothing is changed.
+
+FILE is a log of this host; apply takes auditd's own logs alone.`,
 		Example: `  bulkhead selinux plan                           the audit log of this host
   bulkhead selinux plan --since "2026-11-25 08:00"
   bulkhead selinux plan --take-port tcp/4444      a port of Kerberos, where no Kerberos runs`,
@@ -147,19 +161,19 @@ func printPlan(out io.Writer, p *remedy.Plan) {
 func (s Session) apply() *cobra.Command {
 	var f from
 	c := &cobra.Command{
-		Use:   "apply [FILE]",
+		Use:   "apply",
 		Short: "set what plan says, as one change that can be taken back",
-		Long: `apply sets what plan says, by semanage and semodule, as one change: all of it or none. What was there
-before is recorded first, the label of each file too. Labels are changed below the directories that plan names, and
-nowhere else; rules of others stay. SELinux is never switched off. Compiling the policy takes some seconds for each
-setting.`,
+		Long: `apply sets what plan says of the logs of auditd, by semanage and semodule, as one change: all of it or
+none. It reads no other log, as any user may write into those. What was there before is recorded first, the label of
+each file too. Labels are changed below the directories that plan names, and nowhere else; rules of others stay. SELinux
+is never switched off. Compiling the policy takes some seconds for each setting.`,
 		Example: `  bulkhead selinux apply --dry-run
   bulkhead selinux apply --confirm-within 10m     undone by itself unless confirmed`,
-		Args: usage.AtMostOne,
+		Args: usage.NoArguments,
 	}
 	request := s.Flags(c)
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		p, err := s.remedies(cmd, args, &f)
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		p, err := s.remedies(cmd, nil, &f)
 		if err != nil {
 			return err
 		}
@@ -187,7 +201,8 @@ func (s Session) rollback() *cobra.Command {
 		Use:   "rollback",
 		Short: "take back all that selinux apply has set",
 		Long: `rollback takes back what selinux apply has set: lines and modules that it added go, what it changed and
-the label of each file is as it was before. "bulkhead tune status" lists what is set.`,
+the label of each file is as it was before. What somebody else has changed since stays, and is said. A database that
+needs it is denied again from then on: stop it first. "bulkhead tune status" lists what is set.`,
 		Example: `  bulkhead selinux rollback --dry-run`,
 		Args:    usage.NoArguments,
 	}

@@ -3,15 +3,20 @@ package loaded
 import (
 	"context"
 	"fmt"
-	"io/fs"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
+	"bulkhead/internal/engine"
+	"bulkhead/internal/engine/recognise"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/linux/selinux"
 	"bulkhead/internal/linux/sysroot"
 	"bulkhead/internal/linux/tunable/sepolicy"
+	"bulkhead/internal/selinux/avc"
+	"bulkhead/internal/selinux/remedy"
+	"bulkhead/internal/selinux/verdict"
 )
 
 // Local answers what package remedy asks of a host. Ours says whether a setting, by its name, is one that bulkhead
@@ -20,89 +25,103 @@ type Local struct {
 	Root  *sysroot.FS
 	Found Host
 	Ours  func(name string) bool
+	// Files reads labels; nil is the kernel.
+	Files sepolicy.Labeller
 }
 
-// Labels are the types that the file contexts give a path and all below it on its file system.
-func (l Local) Labels(at string) (string, error) {
+// Tree looks at a path and all below it on its file system. No part of the path may be a symbolic link: see Resolve.
+func (l Local) Tree(ctx context.Context, at string) (remedy.Tree, error) {
+	t := remedy.Tree{Has: map[string]string{}}
 	f, asked := l.Found.Ask.Files.(*files)
 	if !asked {
-		return "", fmt.Errorf("which labels %s should have cannot be asked", at)
+		return t, fmt.Errorf("which labels %s should have cannot be asked", at)
 	}
-	info, err := l.Root.Lstat(at)
-	if err != nil {
-		return "", fmt.Errorf("look at %s: %w", at, sysroot.Cause(err))
-	}
-	w := lister{root: l.Root, files: f, tree: at, device: device(info)}
-	err = w.add("", "", info)
-	return strings.Join(w.lines, "\n"), err
-}
-
-type lister struct {
-	root   *sysroot.FS
-	files  *files
-	tree   string
-	device uint64
-	lines  []string
-}
-
-func device(info fs.FileInfo) uint64 {
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		return st.Dev
-	}
-	return 0
-}
-
-// classOf is the class of a file by its mode.
-func classOf(mode fs.FileMode) string {
-	switch {
-	case mode.IsDir():
-		return "dir"
-	case mode&fs.ModeSymlink != 0:
-		return "lnk_file"
-	case mode&fs.ModeSocket != 0:
-		return "sock_file"
-	case mode&fs.ModeNamedPipe != 0:
-		return "fifo_file"
-	case mode&fs.ModeCharDevice != 0:
-		return "chr_file"
-	case mode&fs.ModeDevice != 0:
-		return "blk_file"
-	}
-	return "file"
-}
-
-// add lists a path and what is below it. Above is the type of its directory.
-func (w *lister) add(rel, above string, info fs.FileInfo) error {
-	at := path.Join(w.tree, rel)
-	if device(info) != w.device {
+	var lines []string
+	types := map[string]string{} // that the file contexts give, by path
+	owner, whole := uint32(0), true
+	from := sepolicy.Labels{Host: sepolicy.Host{Root: l.Root, Files: l.Files}}
+	mounted, err := from.Each(ctx, at, func(one sepolicy.File) error {
+		full := path.Join(at, one.Path)
+		kind, known := f.Expected(full, one.Class)
+		whole = whole && known
+		switch {
+		case one.Path == "":
+			owner = one.User
+			lines = append(lines, kind)
+		case kind != types[path.Dir(full)]:
+			lines = append(lines, kind+" "+strconv.Quote(one.Path))
+		}
+		if one.Class == "dir" {
+			types[full] = kind
+		}
+		if c, ok := avc.ParseContext(one.Label); ok {
+			t.Has[c.Type] = full
+		}
+		if kind != types[at] && one.Class != "sock_file" && one.Path != "" {
+			t.Narrower = full
+		}
+		// A file of root's may lie between those of a database: its tools leave some.
+		if one.User != owner && (one.User != 0 || one.Class == "dir") {
+			t.Stranger = full
+		}
+		if one.Several {
+			t.Linked = full
+		}
 		return nil
+	})
+	if len(mounted) > 0 {
+		t.Mounted = mounted[0]
 	}
-	kind, known := w.files.Expected(at, classOf(info.Mode()))
-	switch {
-	case !known:
-		return fmt.Errorf("no file context gives %s a label: `restorecon -R %s` by hand, or one of its own", at, w.tree)
-	case rel == "":
-		w.lines = append(w.lines, kind)
-	case kind != above:
-		w.lines = append(w.lines, kind+" "+strconv.Quote(rel))
+	if whole {
+		t.Labels = strings.Join(lines, "\n")
 	}
-	if !info.IsDir() {
-		return nil
+	return t, err
+}
+
+// Resolve has denials name files without symbolic links: the records of audit have them as a program wrote them.
+func Resolve(root *sysroot.FS, denials []avc.Denial) {
+	for i := range denials {
+		d := &denials[i]
+		if !path.IsAbs(d.Path) {
+			continue
+		}
+		at := path.Clean(d.Path)
+		if real, err := root.EvalSymlinks(at); err == nil && d.Class != "lnk_file" {
+			d.Path = real
+		} else if real, err := root.EvalSymlinks(path.Dir(at)); err == nil {
+			d.Path = path.Join(real, path.Base(at))
+		}
 	}
-	names, err := w.root.ReadDir(at)
-	if err != nil {
-		return fmt.Errorf("list %s: %w", at, sysroot.Cause(err))
+}
+
+// Domains are those of the databases of a host: of servers that run, and of programs of servers that denials are of
+// where systemd starts them in that domain.
+func Domains(root *sysroot.FS, ask verdict.Host, instances []engine.Instance, denials []avc.Denial) (found []string) {
+	add := func(domain string) {
+		if domain != "" && !verdict.Unconfined(domain) && !slices.Contains(found, domain) {
+			found = append(found, domain)
+		}
 	}
-	for _, name := range names {
-		child, err := w.root.Lstat(path.Join(at, name))
+	for _, i := range instances {
+		text, err := root.ReadText(fmt.Sprintf("/proc/%d/attr/current", i.Main.PID))
 		if err != nil {
-			continue // it is gone
+			continue // it has ended
 		}
-		if err := w.add(path.Join(rel, name), kind, child); err != nil {
-			return err
+		if c, ok := avc.ParseContext(strings.TrimRight(text, "\x00")); ok {
+			add(c.Type)
 		}
 	}
-	return nil
+	for _, d := range denials {
+		if d.Exe == "" || slices.Contains(found, d.Source.Type) ||
+			!recognise.MayServe(&procfs.Process{Exe: d.Exe, Args: []string{d.Exe}}) {
+			continue
+		}
+		kind, known := ask.Files.Expected(d.Exe, "file")
+		if known && ask.Starts.Domain("init_t", kind) == d.Source.Type {
+			add(d.Source.Type)
+		}
+	}
+	return found
 }
 
 // Module is the text of a module of bulkhead's that is installed.

@@ -40,23 +40,42 @@ type Plan struct {
 	Left     []Left    `json:"left_to_you"`
 }
 
+// Tree is what is at a path, and below it.
+type Tree struct {
+	// Labels are the types that the file contexts give it, as sepolicy.Labels has them; "" where they do not give all.
+	Labels string
+	// Has are the types that its files have, each with one of these files.
+	Has map[string]string
+	// Narrower is a file that the file contexts give another type than the path, Stranger one of another owner, Linked
+	// one with several names, Mounted a place at which something is mounted; "" is none.
+	Narrower, Stranger, Linked, Mounted string
+}
+
 // Host is asked what a plan needs to know beside the verdicts.
 type Host interface {
-	// Labels are the types that the file contexts give a path and all below it, as sepolicy.Labels has them.
-	Labels(path string) (string, error)
+	// Tree looks at a path and all below it.
+	Tree(ctx context.Context, path string) (Tree, error)
 	// Module is the text of a module of bulkhead's that is installed; "" is none.
 	Module(ctx context.Context, name string) (string, error)
 	// Foreign is a local file context of somebody else below a tree, or of the tree itself; "" is none.
 	Foreign(tree string) (string, error)
 }
 
-// Of makes a plan of a report. Take are ports, "tcp/4444", that may be taken from the type that has them.
-func Of(ctx context.Context, report *verdict.Report, host Host, take []string) *Plan {
-	p := &planner{host: host, take: take, Plan: Plan{Settings: []Setting{}, Left: []Left{}}}
+// Options say for what a plan is.
+type Options struct {
+	// Domains are those of databases: denials of others are left.
+	Domains []string
+	// Take are ports, "tcp/4444", that may be taken from the type that has them.
+	Take []string
+}
+
+// Of makes a plan of a report.
+func Of(ctx context.Context, report *verdict.Report, host Host, o Options) *Plan {
+	p := &planner{host: host, Options: o, Plan: Plan{Settings: []Setting{}, Left: []Left{}}}
 	for _, v := range report.Verdicts {
-		p.add(v)
+		p.add(ctx, v)
 	}
-	p.contexts()
+	p.contexts(ctx)
 	p.modules(ctx)
 	slices.SortStableFunc(p.Settings, func(a, b Setting) int { return cmp.Compare(a.Name, b.Name) })
 	return &p.Plan
@@ -64,8 +83,8 @@ func Of(ctx context.Context, report *verdict.Report, host Host, take []string) *
 
 type planner struct {
 	Plan
+	Options
 	host  Host
-	take  []string
 	trees []place
 	rules []needed
 }
@@ -113,9 +132,13 @@ func (p *planner) set(v verdict.Verdict, name, value string) {
 }
 
 // add takes a verdict's remedies.
-func (p *planner) add(v verdict.Verdict) {
+func (p *planner) add(ctx context.Context, v verdict.Verdict) {
 	switch {
 	case v.Kind == verdict.Stale:
+		return
+	case !slices.Contains(p.Domains, v.Source):
+		p.leave(v, "%s is not known as the domain of a database on this host; --domain %s has it set all the same",
+			v.Source, v.Source)
 		return
 	case len(v.Remedies) == 0:
 		p.leave(v, "%s", cmp.Or(strings.Join(v.Undecided, "; "), strings.Join(v.Because, "; ")))
@@ -125,22 +148,27 @@ func (p *planner) add(v verdict.Verdict) {
 	case v.Kind == verdict.Boolean && len(v.Remedies) > 1:
 		p.leave(v, "several booleans would allow it, each alone: choose one")
 		return
+	case v.Kind == verdict.Boolean && len(v.Broad) > 0:
+		p.leave(v, "the boolean would allow too much (%s)", broad(v))
+		return
 	}
 	for _, r := range v.Remedies {
 		switch {
-		case r.Port != "" && r.Owner != "" && !slices.Contains(p.take, r.Port):
+		case r.Port != "" && r.Owner != "" && !slices.Contains(p.Take, r.Port):
 			p.leave(v, "%s is %s's own port: a server of that kind on this host would lose it. Let the database use "+
 				"another port; --take-port %s takes it all the same", r.Port, r.Owner, r.Port)
 		case r.Port != "" && r.Owner != "":
 			p.set(v, "port "+r.Port, r.Types[0]+" from "+r.Owner)
 		case r.Port != "":
 			p.set(v, "port "+r.Port, r.Types[0])
+		case r.Boolean != "" && !r.On:
+			p.leave(v, "%s would have to be switched off, which may take away what protects others", r.Boolean)
 		case r.Boolean != "":
-			p.set(v, "boolean "+r.Boolean, map[bool]string{true: "on", false: "off"}[r.On])
+			p.set(v, "boolean "+r.Boolean, "on")
 		case len(r.Permissions) > 0:
 			p.rule(v, r)
 		case r.Listed:
-			p.labels(v, r)
+			p.labels(ctx, v, r)
 		default:
 			p.trees = append(p.trees, place{r, v})
 		}
@@ -149,32 +177,73 @@ func (p *planner) add(v verdict.Verdict) {
 
 func (p *planner) rule(v verdict.Verdict, r verdict.Remedy) {
 	if len(v.Broad) > 0 {
-		var why []string
-		for _, f := range v.Broad {
-			why = append(why, f.Name+": "+f.Why)
-		}
-		p.leave(v, "the rule would allow too much (%s)", strings.Join(why, "; "))
+		p.leave(v, "the rule would allow too much (%s)", broad(v))
 		return
 	}
 	p.rules = append(p.rules, needed{v, sepolicy.Rule(v.Source, v.Target, v.Class, r.Permissions)})
 }
 
-// labels gives a path the label that the file contexts have for it: a directory with all below it.
-func (p *planner) labels(v verdict.Verdict, r verdict.Remedy) {
-	value := r.Types[0]
-	if r.Class == "dir" {
-		var err error
-		if value, err = p.host.Labels(r.Path); err != nil {
-			p.leave(v, "%v", err)
-			return
+// broad says why a rule allows too much.
+func broad(v verdict.Verdict) string {
+	var why []string
+	for _, f := range v.Broad {
+		why = append(why, f.Name+": "+f.Why)
+	}
+	return strings.Join(why, "; ")
+}
+
+// labels gives a path the label that the file contexts have for it: a directory with all below it, where all of it has
+// the label that was denied, or the one that it should have.
+func (p *planner) labels(ctx context.Context, v verdict.Verdict, r verdict.Remedy) {
+	t, err := p.host.Tree(ctx, r.Path)
+	why := ""
+	switch {
+	case err != nil:
+		why = err.Error()
+	case t.Labels == "":
+		why = "the file contexts do not give all below it a label"
+	default:
+		why = t.mixed(v, append(typesIn(t.Labels), r.Types...))
+	}
+	if why != "" {
+		p.leave(v, "%s: %s", r.Path, why)
+		return
+	}
+	p.set(v, "labels "+r.Path, t.Labels)
+}
+
+// typesIn are the types of a listing of sepolicy.Labels.
+func typesIn(labels string) (types []string) {
+	for line := range strings.Lines(labels) {
+		kind, _, _ := strings.Cut(strings.TrimSpace(line), " ")
+		types = append(types, kind)
+	}
+	return types
+}
+
+// mixed says why a tree is not one database's alone, so that its labels are left: beside the type that was denied it
+// may have some others.
+func (t Tree) mixed(v verdict.Verdict, may []string) string {
+	for _, kind := range slices.Sorted(maps.Keys(t.Has)) {
+		if kind != v.Target && !slices.Contains(may, kind) {
+			return fmt.Sprintf("%s has the type %s, and not %s as what was denied: whose it is, you know", t.Has[kind],
+				kind, v.Target)
 		}
 	}
-	p.set(v, "labels "+r.Path, value)
+	switch {
+	case t.Stranger != "":
+		return fmt.Sprintf("%s has another owner: it may be of another program", t.Stranger)
+	case t.Linked != "":
+		return fmt.Sprintf("%s has another name (a hard link), which would get the label, too", t.Linked)
+	case t.Mounted != "":
+		return fmt.Sprintf("something is mounted at %s, which keeps its labels", t.Mounted)
+	}
+	return ""
 }
 
 // contexts puts paths that want types of their own together to trees, one for each directory that a database has to
-// itself.
-func (p *planner) contexts() {
+// itself. One of which only the directory was denied is left: nothing tells that what is below is the database's, too.
+func (p *planner) contexts(ctx context.Context) {
 	dirs := map[string]bool{}
 	for _, t := range p.trees {
 		dirs[t.dir()] = true
@@ -186,12 +255,8 @@ func (p *planner) contexts() {
 	for _, tree := range slices.Sorted(maps.Keys(by)) {
 		all := by[tree]
 		kind, why := typeFor(all)
-		foreign, err := p.host.Foreign(tree)
-		switch {
-		case err != nil:
-			why = err.Error()
-		case foreign != "":
-			why = fmt.Sprintf("a local file context is there already for %s: change that one", foreign)
+		if why == "" {
+			why = p.shared(ctx, tree, all)
 		}
 		seen := map[string]bool{}
 		for _, t := range all {
@@ -205,6 +270,45 @@ func (p *planner) contexts() {
 			seen[t.of.Rule] = true
 		}
 	}
+}
+
+// shared says why a directory is not given a type with all below it; "" is that it may be.
+func (p *planner) shared(ctx context.Context, tree string, all []place) string {
+	if err := sepolicy.Check("context "+tree, "any_t"); err != nil {
+		return err.Error()
+	}
+	foreign, err := p.host.Foreign(tree)
+	switch {
+	case err != nil:
+		return err.Error()
+	case foreign != "":
+		return fmt.Sprintf("a local file context is there already for %s: change that one", foreign)
+	case !slices.ContainsFunc(all, func(t place) bool { return t.Class != "dir" || path.Clean(t.Path) != tree }):
+		return "only the directory itself was denied, and nothing in it, so whether all below it is the database's is " +
+			"not known: give it a type alone (`semanage fcontext` without \"(/.*)?\", `restorecon` without -R), or let " +
+			"the database use a directory of its own"
+	}
+	t, err := p.host.Tree(ctx, tree)
+	if err != nil {
+		return err.Error()
+	}
+	if t.Narrower != "" {
+		return fmt.Sprintf("the file contexts of this host have a type of its own for %s", t.Narrower)
+	}
+	for _, one := range all {
+		if why := t.mixed(one.of, slices.Concat(targets(all), one.Types)); why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// targets are the types that were denied.
+func targets(all []place) (types []string) {
+	for _, t := range all {
+		types = append(types, t.of.Target)
+	}
+	return types
 }
 
 // dir is the directory that a path is, or is in.
