@@ -92,6 +92,14 @@ func untune(ctx context.Context, c *transaction.Controller, r api.Request, reply
 				"`tune apply` did nothing by %s", rule)
 		}
 	}
+	defer func() {
+		if len(r.Rules) == 0 && slices.ContainsFunc(s.Tuned, func(t state.Tuned) bool {
+			return t.Rule == state.RuleSELinux
+		}) {
+			reply.Notes = append(reply.Notes, "settings of SELinux stay, as a database may need them: `bulkhead selinux "+
+				"rollback` takes them back")
+		}
+	}()
 	left := slices.DeleteFunc(slices.Clone(s.Tuned), func(t state.Tuned) bool {
 		return len(r.Rules) == 0 && t.Rule != state.RuleSELinux || slices.ContainsFunc(r.Rules, func(rule string) bool {
 			return strings.EqualFold(t.Rule, rule)
@@ -104,12 +112,6 @@ func untune(ctx context.Context, c *transaction.Controller, r api.Request, reply
 		}
 		reply.Text = "nothing to do: `" + verb + "` has nothing in force"
 		return nil
-	}
-	if len(r.Rules) == 0 && slices.ContainsFunc(left, func(t state.Tuned) bool { return t.Rule == state.RuleSELinux }) {
-		defer func() {
-			reply.Notes = append(reply.Notes, "settings of SELinux stay, a database may need them: `bulkhead selinux "+
-				"rollback` takes them back")
-		}()
 	}
 	return settle(ctx, c, r, reply, s, left)
 }

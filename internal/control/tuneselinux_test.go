@@ -90,13 +90,23 @@ const (
 	dbLabel = "system_u:object_r:mysqld_db_t:s0"
 )
 
-// plainLabels has a label that was written as one that was never set, where they are the same.
-func plainLabels(m *machine) string {
-	return strings.ReplaceAll(m.selinux(), "system_u:object_r:var_t:s0", "")
+// busyPolicy has another program change the policy until what it gives is closed.
+func (m *machine) busyPolicy() *os.File {
+	m.t.Helper()
+	lock, err := os.Open(filepath.Join(m.root, "var/lib/selinux/default/semanage.trans.LOCK"))
+	m.must(err)
+	m.must(unix.Flock(int(lock.Fd()), unix.LOCK_EX))
+	return lock
 }
 
-// Settings of SELinux are in the store and in force, are listed, and go again as they were. What a file system has for
-// labels is not read in every look of the agent.
+// plainLabels has a label that was written as one that was never set, where they are the same.
+func plainLabels(m *machine) string {
+	text := strings.ReplaceAll(m.selinux(), "system_u:object_r:var_t:s0", "")
+	return strings.Replace(text, "mysql_connect_any=0\n", "", 1) // the default, beside another's boolean
+}
+
+// Settings of SELinux are in the store and in force, are listed, and go again as they were, but for a boolean beside
+// others, which stays at its default. What somebody else changes is read in no look of the agent, and not set again.
 func TestTuneSELinux(t *testing.T) {
 	m := selinuxMachine(t)
 	m.tune(selinuxSettings...)
@@ -114,15 +124,30 @@ func TestTuneSELinux(t *testing.T) {
 		}
 	}
 	p := policies[m]
+	ports := p.Text(sepolicytest.Active + "ports.local")
 	p.Labels[m.inode("srv/db/ibdata1")] = "system_u:object_r:httpd_t:s0"
 	p.Put(sepolicytest.Active+"ports.local", "")
+	changed := m.selinux()
+	busy := m.busyPolicy()
 	_, err = m.full()
 	m.must(err)
-	want := strings.Replace(tunedPolicy, dbLabel+"\n"+dbLabel, dbLabel+"\nsystem_u:object_r:httpd_t:s0", 1)
-	if got := m.selinux(); got != want {
-		t.Errorf("after a look of the agent it is\n%s", got)
+	busy.Close()
+	reply := m.apply("host: {tune: {vm.swappiness: 7}}\n")
+	if got := m.selinux(); got != changed {
+		t.Errorf("after a look of the agent and a policy it is\n%s\nwant\n%s", got, changed)
 	}
-	reply, err := m.do(api.Request{Verb: "tune rollback", Rules: []string{state.RuleSELinux}})
+	if text := shown(reply); !strings.Contains(text, `selinux port tcp/4444 was "mysqld_port_t from kerberos_port_t" `+
+		`and is "" now: somebody else has changed it`) {
+		t.Errorf("it says\n%s", text)
+	}
+	reply, err = m.do(api.Request{Verb: "tune rollback"})
+	m.must(err)
+	if got := m.selinux(); got != changed || !strings.Contains(strings.Join(reply.Notes, "\n"),
+		"settings of SELinux stay") {
+		t.Errorf("after a rollback of everything else it is\n%s\n%s", got, shown(reply))
+	}
+	p.Put(sepolicytest.Active+"ports.local", ports)
+	reply, err = m.do(api.Request{Verb: "tune rollback", Rules: []string{state.RuleSELinux}})
 	m.must(err)
 	if got := plainLabels(m); got != untunedPolicy {
 		t.Errorf("rolled back it is\n%s\nwant\n%s\n%+v", got, untunedPolicy, reply.Plan.Steps)
@@ -146,7 +171,7 @@ func TestTuneSELinuxKilled(t *testing.T) {
 			m.put("proc/sys/kernel/random/boot_id", "11111111-2222-3333-4444-555555555555\n")
 			m.reopened(-1)
 		},
-		held: plainLabels,
+		held: plainLabels, rules: []string{state.RuleSELinux},
 	})
 }
 
@@ -164,5 +189,29 @@ func TestTuneSELinuxThatFails(t *testing.T) {
 	_, err = m.do(api.Request{Verb: "tune apply", Tune: []state.Tuned{ofSELinux("context /etc", "mysqld_db_t")}})
 	if api.CodeOf(err) != api.CodeUsage {
 		t.Errorf("of /etc: %v", err)
+	}
+}
+
+// What somebody has changed since stays when it is taken back, and so does what is not there any more.
+func TestTuneSELinuxChangedByOthers(t *testing.T) {
+	m := selinuxMachine(t)
+	m.tune(selinuxSettings...)
+	p := policies[m]
+	p.Put(sepolicytest.Active+"ports.local", "portcon tcp 4444 system_u:object_r:other_port_t:s0\n")
+	p.Put(sepolicytest.Active+"file_contexts.local", "/srv/db(/.*)?    system_u:object_r:httpd_t:s0\n")
+	m.must(os.Rename(filepath.Join(m.root, "srv/db"), filepath.Join(m.root, "srv/gone")))
+	reply, err := m.do(api.Request{Verb: "tune rollback", Rules: []string{state.RuleSELinux}})
+	m.must(err)
+	for file, want := range map[string]string{"ports.local": "other_port_t", "file_contexts.local": "httpd_t",
+		"modules/400/bulkhead_mysqld_t/cil": ""} {
+		if got := p.Text(sepolicytest.Active + file); !strings.Contains(got, want) || want == "" && got != "" {
+			t.Errorf("%s is %q", file, got)
+		}
+	}
+	for _, part := range []string{`selinux port tcp/4444 is "other_port_t", which somebody else has set since`,
+		`selinux context /srv/db is "httpd_t"`, "selinux labels /srv/db cannot be read"} {
+		if !strings.Contains(shown(reply), part) {
+			t.Errorf("%q is missing in\n%s", part, shown(reply))
+		}
 	}
 }

@@ -145,6 +145,7 @@ func (p *planner) add(ctx context.Context, v verdict.Verdict) {
 		return
 	case v.Kind == verdict.Domain:
 		p.leave(v, "a process keeps its domain: once the label of the program is right, start the service again")
+		return
 	case v.Kind == verdict.Boolean && len(v.Remedies) > 1:
 		p.leave(v, "several booleans would allow it, each alone: choose one")
 		return
@@ -203,7 +204,11 @@ func (p *planner) labels(ctx context.Context, v verdict.Verdict, r verdict.Remed
 	case t.Labels == "":
 		why = "the file contexts do not give all below it a label"
 	default:
-		why = t.mixed(v, append(typesIn(t.Labels), r.Types...))
+		may := typesIn(t.Labels)
+		if v.Class != r.Class { // the file of a socket: what was denied is its server's domain
+			may = slices.AppendSeq(may, maps.Keys(t.Has))
+		}
+		why = t.mixed(v, may)
 	}
 	if why != "" {
 		p.leave(v, "%s: %s", r.Path, why)
@@ -246,7 +251,9 @@ func (t Tree) mixed(v verdict.Verdict, may []string) string {
 func (p *planner) contexts(ctx context.Context) {
 	dirs := map[string]bool{}
 	for _, t := range p.trees {
-		dirs[t.dir()] = true
+		if t.Class != "dir" {
+			dirs[t.dir()] = true
+		}
 	}
 	by := map[string][]place{}
 	for _, t := range p.trees {
@@ -283,7 +290,7 @@ func (p *planner) shared(ctx context.Context, tree string, all []place) string {
 		return err.Error()
 	case foreign != "":
 		return fmt.Sprintf("a local file context is there already for %s: change that one", foreign)
-	case !slices.ContainsFunc(all, func(t place) bool { return t.Class != "dir" || path.Clean(t.Path) != tree }):
+	case !slices.ContainsFunc(all, func(t place) bool { return t.Class != "dir" }):
 		return "only the directory itself was denied, and nothing in it, so whether all below it is the database's is " +
 			"not known: give it a type alone (`semanage fcontext` without \"(/.*)?\", `restorecon` without -R), or let " +
 			"the database use a directory of its own"

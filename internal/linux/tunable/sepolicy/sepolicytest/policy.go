@@ -4,6 +4,7 @@ package sepolicytest
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -51,6 +52,20 @@ func (p *Policy) Put(file, text string) {
 	}
 }
 
+// Load has the kernel have a policy: a file of it in hexadecimal, beside the caller.
+func (p *Policy) Load(file string) {
+	p.t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	data, err := hex.DecodeString(strings.ReplaceAll(string(text), "\n", ""))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.Put("sys/fs/selinux/policy", string(data))
+}
+
 // Text is that of a file; one that is not there is empty.
 func (p *Policy) Text(file string) string {
 	text, _ := os.ReadFile(filepath.Join(p.dir, file))
@@ -81,20 +96,12 @@ func (p *Policy) SetLabel(fd int, label string) error {
 }
 
 // Run does what semanage and semodule would do with the files of the store.
-func (p *Policy) Run(_ context.Context, program, input string, args ...string) error {
+func (p *Policy) Run(_ context.Context, program string, args ...string) error {
 	p.Called = append(p.Called, strings.Join(append([]string{filepath.Base(program)}, args...), " "))
-	switch {
-	case filepath.Base(program) == "semodule":
+	if filepath.Base(program) == "semodule" {
 		return p.semodule(args)
-	case args[0] != "import":
-		return p.semanage(args)
 	}
-	for line := range strings.Lines(input) {
-		if err := p.semanage(strings.Fields(line)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return p.semanage(args)
 }
 
 func (p *Policy) semodule(args []string) error {
