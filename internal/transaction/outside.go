@@ -53,22 +53,15 @@ func (s sandbox) Write(ctx context.Context, t change.Target, value string) (bool
 	if err != nil {
 		return false, err
 	}
-	o := order{Target: t, Value: value}
-	if len(value) > longest {
-		o.Value, o.File = "", filepath.Join(s.c.Store.Dir(), valueFile)
-		if err := os.WriteFile(o.File, []byte(value), 0o600); err != nil {
-			return false, fmt.Errorf("write %s: %w", t, err)
-		}
-		defer os.Remove(o.File)
-	}
-	text, err := json.Marshal(o)
+	text, err := s.c.orderOf(t, value)
+	defer os.Remove(filepath.Join(s.c.Store.Dir(), valueFile))
 	if err != nil {
-		return false, err
+		return false, fmt.Errorf("write %s: %w", t, err)
 	}
 	err = m.StartTransient(ctx, systemd.Transient{
 		Name: outsideUnit, Description: "bulkhead, which writes what its agent's sandbox forbids",
 		// systemd reads no "$" and no "%" in what it is told so.
-		Exec:       []string{s.c.exe, OutsideVerb, base64.RawURLEncoding.EncodeToString(text)},
+		Exec:       []string{s.c.exe, OutsideVerb, text},
 		Properties: []systemd.Property{{Name: "Type", Value: "oneshot"}},
 	})
 	if err != nil { // a failed one would keep the name
@@ -76,6 +69,19 @@ func (s sandbox) Write(ctx context.Context, t change.Target, value string) (bool
 			m.ResetFailed(ctx, outsideUnit))
 	}
 	return true, err
+}
+
+// orderOf is an order as an argument. The file with a value that is too long for one is to be removed.
+func (c *Controller) orderOf(t change.Target, value string) (string, error) {
+	o := order{Target: t, Value: value}
+	if len(value) > longest {
+		o.Value, o.File = "", filepath.Join(c.Store.Dir(), valueFile)
+		if err := os.WriteFile(o.File, []byte(value), 0o600); err != nil {
+			return "", err
+		}
+	}
+	text, err := json.Marshal(o)
+	return base64.RawURLEncoding.EncodeToString(text), err
 }
 
 // Settle stops who still writes for an agent that is gone.

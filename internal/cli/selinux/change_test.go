@@ -3,6 +3,7 @@ package selinux
 import (
 	"bytes"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -26,7 +27,13 @@ SELINUXTYPE=targeted
 -- etc/selinux/targeted/contexts/files/file_contexts --
 /var/lib/mysql(/.*)?	system_u:object_r:mysqld_db_t:s0
 /var/lib/mysql/mysql.sock	-s	system_u:object_r:mysqld_var_run_t:s0
--- var/lib/mysql/ibdata1 --
+/usr/sbin/mariadbd	--	system_u:object_r:mysqld_exec_t:s0
+-- proc/self/mountinfo --
+1 0 8:1 / / rw - ext4 a rw
+2 1 0:5 / /proc rw - proc proc rw
+-- var/lib/mysql/a.ibd --
+-- data --
+symlink: /var/lib/mysql
 -- var/lib/selinux/targeted/active/commit_num --
 1
 `
@@ -41,7 +48,11 @@ type lab struct {
 func (l *lab) run(log string, args ...string) (string, error) {
 	l.t.Helper()
 	open := func() (*transaction.Controller, error) {
-		return transaction.Open(transaction.Options{State: filepath.Join(l.dir, "state"), Root: l.dir})
+		c, err := transaction.Open(transaction.Options{State: filepath.Join(l.dir, "state"), Root: l.dir})
+		if err == nil {
+			c.Labels = inTmp{}
+		}
+		return c, err
 	}
 	var out bytes.Buffer
 	w := render.Printable(&out, 80)
@@ -59,6 +70,21 @@ func (l *lab) run(log string, args ...string) (string, error) {
 	c.SilenceErrors, c.SilenceUsage = true, true
 	err := c.Execute()
 	return out.String(), err
+}
+
+// inTmp has the label of files in /tmp for all.
+type inTmp struct{}
+
+func (inTmp) Label(int) (string, error)  { return "system_u:object_r:tmp_t:s0", nil }
+func (inTmp) SetLabel(int, string) error { return errors.ErrUnsupported }
+
+// audit writes the log of auditd.
+func (l *lab) audit(text string) {
+	l.t.Helper()
+	file := filepath.Join(l.dir, "var/log/audit/audit.log")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+		l.t.Fatal(err)
+	}
 }
 
 func newLab(t *testing.T) *lab {
@@ -83,8 +109,16 @@ func denial(permissions, extra, target, class string) string {
 		"tcontext=system_u:object_r:%s:s0 tclass=%s\n", permissions, extra, target, class)
 }
 
-var denials = denial("read write", `path="/var/lib/mysql/a.ibd"`, "tmp_t", "file") +
-	denial("name_bind", "src=4444", "kerberos_port_t", "tcp_socket") + denial("read", `name="x"`, "nfs_t", "file")
+// denials are of a server, which records of its system calls name; one file is named through a link.
+var denials = byServer(denial("read write", `path="/data/a.ibd"`, "tmp_t", "file")) +
+	denial("name_bind", "src=4444", "kerberos_port_t", "tcp_socket") + denial("read", `name="x"`, "nfs_t", "file") +
+	strings.ReplaceAll(denial("read", `name="y"`, "mysqld_db_t", "file"), "mysqld_t", "init_t")
+
+// byServer adds the record of a system call to a denial.
+func byServer(text string) string {
+	const event = "msg=audit(1732521600.001:7): "
+	return "type=AVC " + event + text + "type=SYSCALL " + event + `pid=7 comm="mysqld" exe="/usr/sbin/mariadbd"` + "\n"
+}
 
 // A plan says what would be set and what is left, and apply asks for just that; a port of another is taken when it is
 // named.
@@ -96,12 +130,14 @@ func TestPlanAndApply(t *testing.T) {
 	}
 	for _, part := range []string{"set     selinux labels /var/lib/mysql/a.ibd = mysqld_db_t\n", "  for   1 denial\n",
 		"set     selinux boolean use_nfs = on\n", "LEFT TO YOU\nwrong port  allow mysqld_t kerberos_port_t:tcp_socket",
-		"tcp/4444 is kerberos_port_t's own port", "--take-port tcp/4444\n", "`bulkhead selinux apply` sets it"} {
+		"tcp/4444 is kerberos_port_t's own port", "--take-port tcp/4444\n", "init_t is not known as the domain of a database",
+		"`bulkhead selinux apply` sets it"} {
 		if !strings.Contains(out, part) {
 			t.Errorf("%q is missing in\n%s", part, out)
 		}
 	}
-	if out, err = l.run(denials, "apply", "-", "--take-port", "tcp/4444"); err != nil || len(l.changed) != 1 {
+	l.audit(denials)
+	if out, err = l.run("", "apply", "--take-port", "tcp/4444"); err != nil || len(l.changed) != 1 {
 		t.Fatalf("%v, %d changes\n%s", err, len(l.changed), out)
 	}
 	asked := ""
@@ -122,18 +158,30 @@ func TestPlanAndApply(t *testing.T) {
 func TestNoPlan(t *testing.T) {
 	l := newLab(t)
 	for _, verb := range []string{"plan", "apply"} {
-		if out, err := l.run("", verb, "-"); err != nil || !strings.Contains(out, "nothing to do") {
+		l.audit("")
+		if out, err := l.run("", verb); err != nil || !strings.Contains(out, "nothing to do") {
 			t.Errorf("%s of nothing: %v\n%s", verb, err, out)
 		}
-		if _, err := l.run(denials, verb, "-", "--take-port", "4444"); err == nil || !strings.Contains(err.Error(),
+		l.audit(denials)
+		if _, err := l.run("", verb, "--take-port", "4444"); err == nil || !strings.Contains(err.Error(),
 			"is not a port") {
 			t.Errorf("%s of a wrong port: %v", verb, err)
 		}
 	}
+	unnamed := denial("read", `name="x"`, "nfs_t", "file")
+	for _, domain := range []string{"mysqld_t", "httpd_t"} { // no program in the log, no server that runs
+		out, err := l.run(unnamed, "plan", "-", "--domain", domain)
+		if sets := strings.Contains(out, "set     selinux boolean use_nfs"); err != nil || sets != (domain == "mysqld_t") {
+			t.Errorf("plan --domain %s: %v\n%s", domain, err, out)
+		}
+	}
+	if out, err := l.run(denials, "apply", "-"); err == nil || len(l.changed) > 0 {
+		t.Errorf("apply takes what anybody may write: %v, %+v\n%s", err, l.changed, out)
+	}
 	if err := os.Remove(filepath.Join(l.dir, "sys/fs/selinux/policy")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.run(denials, "apply", "-"); err == nil || !strings.Contains(err.Error(), "has loaded none") ||
+	if _, err := l.run("", "apply"); err == nil || !strings.Contains(err.Error(), "has loaded none") ||
 		len(l.changed) > 0 {
 		t.Errorf("without a policy: %v, %+v", err, l.changed)
 	}
