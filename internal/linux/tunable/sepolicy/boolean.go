@@ -18,8 +18,8 @@ const on, off = "on", "off"
 type Booleans struct{ Host }
 
 // all are the booleans of the store.
-func (b Booleans) all(ctx context.Context) (names []string, values map[string]string, err error) {
-	lines, err := b.local(ctx, "booleans.local")
+func (b Booleans) all() (names []string, values map[string]string, err error) {
+	lines, err := b.local("booleans.local")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -39,15 +39,15 @@ func (b Booleans) all(ctx context.Context) (names []string, values map[string]st
 }
 
 // Read gives "on", "off" or "", which is the policy's default.
-func (b Booleans) Read(ctx context.Context, name string) (string, error) {
-	_, values, err := b.all(ctx)
+func (b Booleans) Read(_ context.Context, name string) (string, error) {
+	_, values, err := b.all()
 	return values[name], err
 }
 
 // Write sets the boolean of the store, or takes it out. semanage cannot take one out alone: in one transaction all of
 // them go and the others come back. It sets the kernel's booleans, too, which then get back what they were.
 func (b Booleans) Write(ctx context.Context, name, value string) error {
-	names, values, err := b.all(ctx)
+	names, values, err := b.all()
 	switch {
 	case err != nil || values[name] == value:
 		return err

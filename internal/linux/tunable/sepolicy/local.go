@@ -25,8 +25,8 @@ func Expression(tree string) string {
 
 // Read gives the type of the line for the tree, for files of every class. A line with a user or a range of its own,
 // which this would not give back, is an error.
-func (c Contexts) Read(ctx context.Context, tree string) (string, error) {
-	lines, err := c.local(ctx, "file_contexts.local")
+func (c Contexts) Read(_ context.Context, tree string) (string, error) {
+	lines, err := c.local("file_contexts.local")
 	if err != nil {
 		return "", err
 	}
@@ -94,12 +94,12 @@ func (Contexts) AfterBoot(c change.Change) change.Change { return c }
 type Ports struct{ Host }
 
 // Read gives the type that the port has locally.
-func (p Ports) Read(ctx context.Context, addr string) (string, error) {
+func (p Ports) Read(_ context.Context, addr string) (string, error) {
 	m := portAddr.FindStringSubmatch(addr)
 	if m == nil {
 		return "", checkPort(addr)
 	}
-	lines, err := p.local(ctx, "ports.local")
+	lines, err := p.local("ports.local")
 	if err != nil {
 		return "", err
 	}

@@ -22,11 +22,11 @@ const priority = "400"
 type Modules struct{ Host }
 
 // Read gives the text of the module on one line; "" is no module.
-func (m Modules) Read(ctx context.Context, name string) (string, error) {
+func (m Modules) Read(_ context.Context, name string) (string, error) {
 	if !moduleName.MatchString(name) {
 		return "", fmt.Errorf("%q is not the name of a module of bulkhead's", name)
 	}
-	dir, err := m.idle(ctx)
+	dir, err := m.store()
 	if err != nil {
 		return "", err
 	}

@@ -5,7 +5,7 @@
 // is what the local part of it has, "" is nothing. So undoing takes away what was added and leaves what the policy
 // itself or an administrator has. Labels are read and written as extended attributes.
 //
-// One program changes a store at a time: reading waits for one that works on it. Nothing here switches SELinux off.
+// One program changes a store at a time: writing waits for one that works on it. Nothing here switches SELinux off.
 package sepolicy
 
 import (

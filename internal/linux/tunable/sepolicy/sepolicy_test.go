@@ -207,18 +207,20 @@ func TestWaits(t *testing.T) {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	a := p.host().Actuators()[sepolicy.KindPort]
+	w := sepolicy.Waiting{Actuator: p.host().Actuators()[sepolicy.KindPort], Host: p.host()}
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	if _, err := a.Read(ctx, "tcp/4444"); err == nil || !strings.Contains(err.Error(), "another program") {
-		t.Errorf("read: %v", err)
+	if value, err := w.Read(ctx, "tcp/4444"); value != "" || err != nil {
+		t.Errorf("read: %q, %v", value, err)
+	}
+	if err := w.Write(ctx, "tcp/4444", "a_t"); err == nil || !strings.Contains(err.Error(), "another program") {
+		t.Errorf("written: %v", err)
 	}
 	go func() {
 		p.Put(active+"ports.local", "portcon tcp 4444 system_u:object_r:mysqld_port_t:s0\n")
 		_ = unix.Flock(int(lock.Fd()), unix.LOCK_UN)
 	}()
-	undone, err := sepolicy.Waiting{Actuator: a, Host: p.host()}.Undo(t.Context(),
-		change.Of(sepolicy.Target("port tcp/4444"), "", "mysqld_port_t"))
+	undone, err := w.Undo(t.Context(), change.Of(sepolicy.Target("port tcp/4444"), "", "mysqld_port_t"))
 	if err != nil || !undone {
 		t.Errorf("what came late is not undone: %t, %v", undone, err)
 	}

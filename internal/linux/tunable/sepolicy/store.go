@@ -56,8 +56,8 @@ func (h Host) store() (string, error) {
 }
 
 // local gives a file of the store with local settings, without comments, line by line as words.
-func (h Host) local(ctx context.Context, name string) ([][]string, error) {
-	dir, err := h.idle(ctx)
+func (h Host) local(name string) ([][]string, error) {
+	dir, err := h.store()
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func (h Host) idle(ctx context.Context) (string, error) {
 func free(ctx context.Context, file string) error {
 	lock, err := os.Open(file)
 	if err != nil {
-		return nil //nolint:nilerr // see above
+		return nil
 	}
 	defer lock.Close()
 	for {
@@ -117,10 +117,18 @@ func free(ctx context.Context, file string) error {
 }
 
 // Waiting is an actuator of this package as others write for it: what still changes the policy, for whoever is gone, is
-// waited for before a change is undone, and not ended in the middle.
+// waited for before something is written or undone, and not ended in the middle. Reading waits for nobody.
 type Waiting struct {
 	change.Actuator
 	Host
+}
+
+// Write sets the value.
+func (w Waiting) Write(ctx context.Context, addr, value string) error {
+	if _, err := w.idle(ctx); err != nil {
+		return err
+	}
+	return w.Actuator.Write(ctx, addr, value)
 }
 
 // Undo gives the old value back.
