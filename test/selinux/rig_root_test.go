@@ -100,7 +100,9 @@ func (r *rig) policy(trees ...string) map[string]string {
 	held := map[string]string{
 		"semanage export": r.must("semanage", "export"),
 		"semodule -lfull": r.must("semodule", "-lfull"),
-		"getsebool -a":    r.must("getsebool", "-a"),
+		"the store": r.must("sh", "-c",
+			"cd /var/lib/selinux/default/active && grep -v '^#' *.local 2>/dev/null | sort"),
+		"getsebool -a": r.must("getsebool", "-a"),
 		"file contexts": r.must("sh", "-c", "cd /etc/selinux/default/contexts/files && "+
 			"grep -hv '^#' file_contexts file_contexts.homedirs file_contexts.local 2>/dev/null; true"),
 		"ports":             r.must("semanage", "port", "-l"),

@@ -1,6 +1,7 @@
 package selinux
 
 import (
+	"context"
 	"io"
 	"slices"
 	"strings"
@@ -50,8 +51,27 @@ func (f *from) flags(c *cobra.Command) {
 		"domains of the databases of this host are known without")
 }
 
-// remedies reads denials and plans.
-func (s Session) remedies(cmd *cobra.Command, args []string, f *from) (*remedy.Plan, error) {
+// whole sees that no change stands half done, by which denials would be judged: one that was interrupted is undone
+// where something is to be changed, and said otherwise.
+func whole(ctx context.Context, c *transaction.Controller, undo bool) error {
+	txn, pending := c.Store.Pending()
+	switch {
+	case !pending:
+		return nil
+	case !undo:
+		return api.Errorf(api.CodeFailed, "wait for its end; one that was interrupted is undone by `bulkhead rollback`",
+			"%s has begun and not ended: a plan would take the half of it for all", txn.Verb)
+	}
+	lock, err := c.Lock(ctx, "selinux apply", "")
+	if err != nil {
+		return err
+	}
+	defer lock.Release()
+	return c.Recover(ctx, &transaction.Outcome{})
+}
+
+// remedies reads denials and plans. Undo has a change undone before that was interrupted.
+func (s Session) remedies(cmd *cobra.Command, args []string, f *from, undo bool) (*remedy.Plan, error) {
 	for _, port := range f.take {
 		if err := sepolicy.Check("port "+port, "any_t"); err != nil {
 			return nil, usage.Errorf(cmd, "--take-port: %v", err)
@@ -62,6 +82,9 @@ func (s Session) remedies(cmd *cobra.Command, args []string, f *from) (*remedy.P
 		return nil, err
 	}
 	defer c.Close()
+	if err := whole(cmd.Context(), c, undo); err != nil {
+		return nil, err
+	}
 	log := &avc.Log{}
 	if len(args) == 0 {
 		_, err = readAudit(c.Host.Root, log, time.Now())
@@ -116,7 +139,7 @@ FILE is a log of this host; apply takes auditd's own logs alone.`,
   bulkhead selinux plan --take-port tcp/4444      a port of Kerberos, where no Kerberos runs`,
 		Args: usage.AtMostOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := s.remedies(cmd, args, &f)
+			p, err := s.remedies(cmd, args, &f, false)
 			if err != nil {
 				return err
 			}
@@ -177,7 +200,6 @@ is never switched off. Compiling the policy takes some seconds for each setting.
 		if err != nil {
 			return err
 		}
-		q := request("tune apply")
 		for _, set := range p.Settings {
 			q.Tune = append(q.Tune, state.Tuned{Rule: state.RuleSELinux, Name: set.Name, Value: set.Value})
 		}

@@ -10,11 +10,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/cli/render"
+	"bulkhead/internal/journal"
 	"bulkhead/internal/linux/linuxtest"
 	"bulkhead/internal/transaction"
 )
@@ -184,5 +186,32 @@ func TestNoPlan(t *testing.T) {
 	if _, err := l.run("", "apply"); err == nil || !strings.Contains(err.Error(), "has loaded none") ||
 		len(l.changed) > 0 {
 		t.Errorf("without a policy: %v, %+v", err, l.changed)
+	}
+}
+
+// Of a change that was cut off half of the policy may be in place: no plan is made of that.
+func TestInterrupted(t *testing.T) {
+	l := newLab(t)
+	s, err := journal.Open(filepath.Join(l.dir, "state"), journal.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock, err := s.Lock("tune apply", "test")
+	if err == nil {
+		_, err = s.Begin(journal.Txn{Verb: "tune apply"})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = l.run(denials, "apply", "-") // it is under way
+	if api.CodeOf(err) != api.CodeLocked {
+		t.Errorf("apply beside it: %v", err)
+	}
+	lock.Release()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.run(denials, "plan", "-"); err == nil || !strings.Contains(err.Error(), "has begun and not ended") {
+		t.Errorf("plan: %v", err)
 	}
 }

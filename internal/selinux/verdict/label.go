@@ -23,19 +23,7 @@ func (j *judge) label(permissions []string) bool {
 	}
 	found, others := map[Kind]int{}, []string{}
 	for _, at := range paths {
-		var kind Kind
-		var why string
-		class := j.Class
-		if socket {
-			class = "sock_file"
-			kind, why = j.socketLabel(at)
-		} else {
-			kind, why = j.fileLabel(at, permissions)
-		}
-		if kind == Label {
-			want, _ := j.Files.Expected(at, class)
-			j.remedy(Remedy{Path: at, Class: class, Types: []string{want}, Listed: true})
-		}
+		kind, why := j.labelOf(at, socket, permissions)
 		if kind == "" {
 			others = append(others, at)
 		}
@@ -63,6 +51,22 @@ func (j *judge) label(permissions []string) bool {
 		return j.place(others, permissions)
 	}
 	return j.Kind != ""
+}
+
+// labelOf compares the label of a path, or of a socket's file, with the one that it should have.
+func (j *judge) labelOf(at string, socket bool, permissions []string) (kind Kind, why string) {
+	class := j.Class
+	if socket {
+		class = "sock_file"
+		kind, why = j.socketLabel(at)
+	} else {
+		kind, why = j.fileLabel(at, permissions)
+	}
+	if kind == Label {
+		want, _ := j.Files.Expected(at, class)
+		j.remedy(Remedy{Path: at, Class: class, Types: []string{want}, Listed: true})
+	}
+	return kind, why
 }
 
 // socketLabel compares the label of a socket's file: a connection is allowed by both, the socket and its file.

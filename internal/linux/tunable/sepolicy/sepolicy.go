@@ -103,8 +103,7 @@ func Target(name string) change.Target {
 
 // NamePrefix begins the names of settings of a kind; "" is of another package's kind.
 func NamePrefix(of change.Kind) string {
-	switch of {
-	case KindSwitch:
+	if of == KindSwitch {
 		of = KindBoolean
 	}
 	for _, k := range kinds {

@@ -99,9 +99,9 @@ func (h Host) idle(ctx context.Context) (string, error) {
 
 // free waits until nobody has locked a file. One that is not there, or that this process may not open, is not locked.
 func free(ctx context.Context, file string) error {
-	lock, err := os.Open(file) //nolint:gosec // of the store
+	lock, err := os.Open(file)
 	if err != nil {
-		return nil //nolint:nilerr // see above
+		return nil
 	}
 	defer lock.Close()
 	return locked(ctx, lock, unix.LOCK_SH)
@@ -126,10 +126,18 @@ func locked(ctx context.Context, f *os.File, how int) error {
 }
 
 // Waiting is an actuator of this package as others write for it: what still changes the policy, for whoever is gone, is
-// waited for before a change is undone, and not ended in the middle.
+// waited for before something is written or undone, and not ended in the middle. Reading waits for nobody.
 type Waiting struct {
 	change.Actuator
 	Host
+}
+
+// Write sets the value.
+func (w Waiting) Write(ctx context.Context, addr, value string) error {
+	if _, err := w.idle(ctx); err != nil {
+		return err
+	}
+	return w.Actuator.Write(ctx, addr, value)
 }
 
 // Undo gives the old value back.

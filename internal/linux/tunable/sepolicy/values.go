@@ -51,7 +51,7 @@ var notOwn = []string{"/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib32"
 func checkTree(addr string) error {
 	switch {
 	case !strings.HasPrefix(addr, "/") || path.Clean(addr) != addr:
-		return fmt.Errorf("%q is not a whole path without . and ..", addr)
+		return fmt.Errorf("%q is no whole path, or has . or .. in it", addr)
 	case strings.ContainsFunc(addr, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\'' }):
 		return fmt.Errorf("%q: file contexts take no path with blanks, quotes or letters outside of ASCII", addr)
 	case slices.Contains(whole, addr) || slices.Contains(notOwn, addr):
