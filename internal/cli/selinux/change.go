@@ -196,7 +196,8 @@ is never switched off. Compiling the policy takes some seconds for each setting.
 	}
 	request := s.Flags(c)
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		p, err := s.remedies(cmd, nil, &f)
+		q := request("tune apply")
+		p, err := s.remedies(cmd, nil, &f, !q.DryRun)
 		if err != nil {
 			return err
 		}

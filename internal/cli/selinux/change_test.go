@@ -52,7 +52,7 @@ func (l *lab) run(log string, args ...string) (string, error) {
 	open := func() (*transaction.Controller, error) {
 		c, err := transaction.Open(transaction.Options{State: filepath.Join(l.dir, "state"), Root: l.dir})
 		if err == nil {
-			c.Labels = inTmp{}
+			c.Labels, c.LockWait = inTmp{}, time.Millisecond
 		}
 		return c, err
 	}
