@@ -29,11 +29,12 @@ func Command(out io.Writer, look func() (*transaction.Controller, error), print 
 	c := &cobra.Command{
 		Use:   "selinux",
 		Short: "what SELinux denies to databases, and what puts it right",
-		Long: `selinux looks at what SELinux denies. It changes nothing, and it never switches SELinux off: most denials
-are a wrong label, a wrong port or a script's fault, and few need a rule.`,
-		Example: `  bulkhead selinux explain`,
+		Long: `selinux looks at what SELinux denies, or would deny. It changes nothing, and it never switches SELinux off:
+most denials are a wrong label, a wrong port or a script's fault, and few need a rule.`,
+		Example: `  bulkhead selinux check
+  bulkhead selinux explain`,
 	}
-	c.AddCommand(explainCmd(out, look, print))
+	c.AddCommand(checkCmd(out, look, print), explainCmd(out, look, print))
 	return c
 }
 
@@ -115,8 +116,8 @@ const auditConfig, auditLog = "/etc/audit/auditd.conf", "/var/log/audit/audit.lo
 // noAudit leads to the logs of a host without auditd.
 const noAudit = "without auditd the kernel's log has them: `journalctl -k | bulkhead selinux explain -`, or `dmesg`"
 
-// readAudit reads the logs of auditd, the oldest first.
-func readAudit(root *sysroot.FS, log *avc.Log, now time.Time) ([]string, error) {
+// auditLogs are the files of auditd, the oldest first; the newest may not be there.
+func auditLogs(root *sysroot.FS) ([]string, error) {
 	file := auditLog
 	text, err := root.ReadOptional(auditConfig)
 	if err != nil && !errors.Is(err, fs.ErrPermission) {
@@ -135,6 +136,15 @@ func readAudit(root *sysroot.FS, log *avc.Log, now time.Time) ([]string, error) 
 			break
 		}
 		names = append([]string{name}, names...)
+	}
+	return names, nil
+}
+
+// readAudit reads the logs of auditd, the oldest first.
+func readAudit(root *sysroot.FS, log *avc.Log, now time.Time) ([]string, error) {
+	names, err := auditLogs(root)
+	if err != nil {
+		return nil, err
 	}
 	for _, name := range names {
 		f, err := root.Open(name)

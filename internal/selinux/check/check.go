@@ -8,6 +8,7 @@ package check
 
 import (
 	"slices"
+	"strings"
 
 	"bulkhead/internal/linux/selinux"
 	"bulkhead/internal/selinux/avc"
@@ -107,8 +108,9 @@ type Finding struct {
 	Denied  bool     `json:"denied"`            // the loaded policy denies it
 	Why     string   `json:"why"`
 	Fix     []string `json:"fix"`
-	// way says that Path is a directory or a link on the way to what is meant: another finding of it says more.
-	way bool
+	// way says that Path is a directory or a link on the way to what is meant: another finding of it says more. tree says
+	// that all below Path is meant.
+	way, tree bool
 }
 
 // Checked is one path or port that was looked at.
@@ -160,6 +162,7 @@ func (h Host) Server(s Server) *Result {
 	for _, p := range s.Ports {
 		c.port(p)
 	}
+	c.fold()
 	for i := range r.Findings {
 		f := &r.Findings[i]
 		f.Instance = s.Name
@@ -212,6 +215,36 @@ func (c *checking) add(f Finding, setting string) {
 		return
 	}
 	c.Findings = append(c.Findings, f)
+}
+
+// fold leaves out what is put right by the finding of a directory above it.
+func (c *checking) fold() {
+	covered := map[int]bool{}
+	for i, f := range c.Findings {
+		above := -1 // the highest
+		for j, g := range c.Findings {
+			if g.tree && g.About == f.About && g.Denied == f.Denied && g.Want == f.Want && g.Want != "" &&
+				strings.HasPrefix(f.Path, g.Path+"/") && (above < 0 || len(g.Path) < len(c.Findings[above].Path)) {
+				above = j
+			}
+		}
+		if above < 0 {
+			continue
+		}
+		covered[i] = true
+		for _, s := range f.Settings {
+			if g := &c.Findings[above]; !slices.Contains(g.Settings, s) {
+				g.Settings = append(g.Settings, s)
+			}
+		}
+	}
+	kept := []Finding{}
+	for i, f := range c.Findings {
+		if !covered[i] {
+			kept = append(kept, f)
+		}
+	}
+	c.Findings = kept
 }
 
 // typeOf is the type of a context.

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -44,18 +45,20 @@ func made(kind places.Kind, name string) string {
 // writes says whether a server makes files of a kind.
 func writes(kind places.Kind) bool { return slices.Contains(needs[kind]["dir"], "add_name") }
 
-// access asks the policy of a type, as a path of a kind.
-func (c *checking) access(kind places.Kind, class, target string) policydb.Access {
-	a := c.Policy.Access(c.Domain, target, class, needs[kind][class])
+// access asks the policy of a type, as a path of a kind. Of is the class whose permissions it is about: in a directory,
+// that of what the server makes there.
+func (c *checking) access(kind places.Kind, class, target string) (a policydb.Access, of string) {
+	a = c.Policy.Access(c.Domain, target, class, needs[kind][class])
 	if class != "dir" || !writes(kind) || !a.Known || len(a.Missing) > 0 {
-		return a
+		return a, class
 	}
 	// What it makes there has a type of its own, or that of the directory.
 	inside := "file"
 	if kind == places.Runtime {
 		inside = "sock_file"
 	}
-	return c.Policy.Access(c.Domain, c.Transitions.Created(c.Domain, target, inside), inside, needs[kind][inside])
+	made := c.Transitions.Created(c.Domain, target, inside)
+	return c.Policy.Access(c.Domain, made, inside, needs[kind][inside]), inside
 }
 
 // place follows the way to a path.
@@ -81,13 +84,31 @@ func (c *checking) place(p places.Place) {
 	_, known := needs[p.Kind][end.Class]
 	done := Checked{Place: p, Real: end.Path, Class: end.Class, Type: typeOf(end.Label), Fits: true}
 	done.Contexts, _ = c.Contexts.Expected(end.Path, end.Class)
-	if known {
+	switch parent := c.parent(w); {
+	case known && p.Kind == places.Runtime && end.Class != "dir":
+		// It is made anew at each start, with the type that the directory makes it have.
+		done.Fits = c.maker(p, parent, end.Class)
+	case known && p.Kind == places.Log && end.Class != "dir":
+		again := c.maker(p, parent, end.Class) // as after a rotation
+		done.Fits = c.judge(p, p.Kind, end, 0) && again
+	case known:
 		done.Fits = c.judge(p, p.Kind, end, 0)
 	}
 	c.Paths = append(c.Paths, done)
 	if end.Class == "dir" && done.Fits && p.Kind == places.Data && c.Entries != nil {
 		c.inside(p, end.Path)
 	}
+}
+
+// parent is the directory that the end of a way is in.
+func (c *checking) parent(w selinux.Way) selinux.Component {
+	dir := path.Dir(w.Last().Path)
+	for _, part := range slices.Backward(w.Components) {
+		if part.Path == dir {
+			return part
+		}
+	}
+	return selinux.Component{}
 }
 
 // passed asks whether the domain may go through a directory or a link.
@@ -128,17 +149,26 @@ func (c *checking) absent(p places.Place, w selinux.Way) {
 		return
 	}
 	class := made(p.Kind, p.Path)
+	done := Checked{Place: p, Real: w.Missing, Class: class, Fits: c.maker(p, dir, class)}
+	done.Contexts, _ = c.Contexts.Expected(w.Missing, class)
+	c.Paths = append(c.Paths, done)
+}
+
+// maker asks whether the server may make a file in a directory.
+func (c *checking) maker(p places.Place, dir selinux.Component, class string) bool {
 	has := typeOf(dir.Label)
 	a := c.Policy.Access(c.Domain, has, "dir", []string{"search", "write", "add_name"})
 	if a.Known && len(a.Missing) == 0 {
 		a = c.Policy.Access(c.Domain, c.Transitions.Created(c.Domain, has, class), class, needs[p.Kind][class])
 	}
-	done := Checked{Place: p, Real: w.Missing, Class: class, Fits: !a.Known || len(a.Missing) == 0}
-	done.Contexts, _ = c.Contexts.Expected(w.Missing, class)
-	c.Paths = append(c.Paths, done)
-	if !done.Fits {
-		c.judge(p, p.Kind, dir, 0)
-	}
+	return !a.Known || len(a.Missing) == 0 || c.judge(p, p.Kind, dir, 0)
+}
+
+// alone says whether nothing of another kind is below a directory.
+func (c *checking) alone(dir string, kind places.Kind) bool {
+	return !slices.ContainsFunc(c.Places, func(p places.Place) bool {
+		return p.Kind != kind && strings.HasPrefix(p.Path, strings.TrimSuffix(dir, "/")+"/")
+	})
 }
 
 // judge says whether the label of what is at the end of a way suits; entries are how many stand for it.
@@ -148,11 +178,11 @@ func (c *checking) judge(p places.Place, kind places.Kind, end selinux.Component
 	contexts, given := c.Contexts.Expected(end.Path, end.Class)
 	f.Contexts = contexts
 	allowed := func(t string) bool {
-		a := c.access(kind, end.Class, t)
+		a, _ := c.access(kind, end.Class, t)
 		return a.Known && len(a.Missing) == 0
 	}
 	usual := func() string { return c.usual(kind, end.Class, allowed) }
-	a := c.access(kind, end.Class, has)
+	a, of := c.access(kind, end.Class, has)
 	if !a.Known {
 		c.Undecided = append(c.Undecided, fmt.Sprintf("%s: the policy does not know the type %q, or not all of what is "+
 			"asked of class %s", end.Path, has, end.Class))
@@ -171,9 +201,16 @@ func (c *checking) judge(p places.Place, kind places.Kind, end selinux.Component
 		return true
 	}
 	f.About, f.Missing, f.Denied = Label, a.Missing, true
-	f.Why = fmt.Sprintf("%s may not use %s so (%s), whose type is %s", c.Domain, end.Path, strings.Join(a.Missing, " "),
-		has)
-	tree := end.Class == "dir"
+	f.Why = fmt.Sprintf("%s is not allowed %s on %s, whose type is %s", c.Domain, strings.Join(a.Missing, ", "),
+		end.Path, has)
+	if of != end.Class {
+		f.Why = fmt.Sprintf("in %s, whose type is %s, %s may not make a %s that it may use (%s)", end.Path, has, c.Domain, of,
+			strings.Join(a.Missing, ", "))
+	}
+	tree := end.Class == "dir" && c.alone(end.Path, kind)
+	if end.Class == "dir" && !tree {
+		f.Why += "; a directory of its own for what is " + string(kind) + " would be simpler"
+	}
 	if entries > 0 {
 		f.Path, tree = path.Dir(end.Path), true
 		f.Why += fmt.Sprintf("; so it is with %d entries of the directory", entries)
@@ -189,25 +226,24 @@ func (c *checking) judge(p places.Place, kind places.Kind, end selinux.Component
 	return false
 }
 
-// usual is the type that the file contexts give the customary path of a kind, where the domain may use it so. What a
-// server writes has a type of its own there, or none: not that of everything beside it. What is temporary has none: its
-// type is the one that the domain gives what it makes in such a place.
-func (c *checking) usual(kind places.Kind, class string, allowed func(string) bool) string {
+// usual is the type that the file contexts give the customary path of a kind, where the domain may use it so. A type of
+// the packages' own comes before one that everything beside it has, which is none for what a server writes. What is
+// temporary has the type that the domain gives what it makes in such a place.
+func (c *checking) usual(kind places.Kind, class string, allowed func(string) bool) (general string) {
 	for _, name := range places.Customary(c.Engine, kind) {
 		t, known := c.Contexts.Expected(name, class)
-		switch {
-		case !known:
-			continue
-		case kind == places.Temporary:
+		if known && kind == places.Temporary {
 			t = c.Transitions.Created(c.Domain, t, class)
-		case writes(kind) && c.common(name, class) == t:
-			continue
 		}
-		if allowed(t) {
+		switch {
+		case !known || !allowed(t):
+		case c.common(name, class) != t:
 			return t
+		case general == "" && !writes(kind):
+			general = t
 		}
 	}
-	return ""
+	return general
 }
 
 // common is the type that the file contexts give what is of no package, beside the directory of one.
@@ -242,6 +278,7 @@ func (c *checking) differs(p places.Place, f Finding, allowed func(string) bool,
 
 // fix says what puts a label right: that of the file contexts, or a file context of its own, or a narrow boolean.
 func (c *checking) fix(f *Finding, a policydb.Access, allowed func(string) bool, usual func() string, tree bool) {
+	f.tree = tree
 	restore := "restorecon -v " + verdict.Quoted(f.Path)
 	if tree {
 		restore = "restorecon -R -v " + verdict.Quoted(f.Path)
@@ -257,8 +294,8 @@ func (c *checking) fix(f *Finding, a policydb.Access, allowed func(string) bool,
 		if tree {
 			f.Pattern += "(/.*)?"
 		}
-		f.Why += fmt.Sprintf("; no file context is for it (they give it %s), and where packages put it, it has %s",
-			orNone(f.Contexts), t)
+		f.Why += fmt.Sprintf("; the file contexts give it %s, and where packages put it, it has %s", cmp.Or(f.Contexts,
+			"none"), t)
 		f.Fix = []string{fmt.Sprintf("semanage fcontext -a -t %s %s", t, verdict.Quoted(f.Pattern)), restore}
 		return
 	}
@@ -294,13 +331,6 @@ func (c *checking) mount(f *Finding, l selinux.Labelling) {
 		"with labels", verdict.Quoted(l.Mount), f.Want)}
 }
 
-func orNone(t string) string {
-	if t == "" {
-		return "none"
-	}
-	return t
-}
-
 // inside looks at what lies right in a directory of data: files that were copied or moved there keep labels of their
 // old place.
 func (c *checking) inside(p places.Place, dir string) {
@@ -318,7 +348,7 @@ func (c *checking) inside(p places.Place, dir string) {
 		if _, known := needs[kind][end.Class]; !known {
 			continue
 		}
-		if a := c.access(kind, end.Class, typeOf(end.Label)); a.Known && len(a.Missing) > 0 {
+		if a, _ := c.access(kind, end.Class, typeOf(end.Label)); a.Known && len(a.Missing) > 0 {
 			if wrong++; wrong == 1 {
 				first = end
 			}

@@ -52,7 +52,6 @@ type Lookup func(name string) (value, from string)
 // Of gives the paths and ports of an instance.
 func Of(inst engine.Instance, get Lookup) ([]Place, []Port) {
 	c := &collector{inst: inst, get: get, seen: map[string]bool{}}
-	c.add("data directory", "discovered", Data, inst.DataDir)
 	switch inst.Engine {
 	case engine.MySQL:
 		c.mysql()
@@ -61,6 +60,7 @@ func Of(inst engine.Instance, get Lookup) ([]Place, []Port) {
 	case engine.Redis:
 		c.redis()
 	}
+	c.add("data directory", "discovered", Data, inst.DataDir)
 	c.add("configuration file", "discovered", Config, inst.Config)
 	c.add("socket", "discovered", Runtime, inst.Socket)
 	for _, n := range inst.Ports {

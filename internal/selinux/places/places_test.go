@@ -71,7 +71,7 @@ func TestOf(t *testing.T) {
 			"basedir": "/usr", "lc_messages_dir": "share", "ssl_ca": "ca.pem", "general_log_file": "",
 			"pid_file": "/p/m.pid", "port": "3307", "skip_networking": "OFF", "mysqlx_port": "33060", "admin_port": "33062",
 			"group_replication_local_address": "node:33061", "innodb_buffer_pool_filename": "ib_pool"},
-			`data directory data /d
+			`datadir data /d
 innodb_data_home_dir data /d/inno
 log_bin_basename data /b
 relay_log data /r
@@ -101,12 +101,12 @@ group_replication_local_address tcp 33061 true`},
 			"wsrep_provider_options": "base_dir = /g/; gcache.dir = /fast; gcache.name = c; socket.ssl_key = k.pem; " +
 				"gmcast.listen_addr = tcp://0.0.0.0:4600; gmcast.mcast_addr = 239.1.1.1; ist.recv_addr=[::1]:4700; bad",
 			"wsrep_sst_receive_address": "10.0.0.1:4444"},
-			`data directory data /d
-wsrep_provider library /l/g.so
+			`wsrep_provider library /l/g.so
 wsrep_provider_options: base_dir data /g
 wsrep_provider_options: gcache.dir data /fast
 wsrep_provider_options: gcache.name data /fast/c
 wsrep_provider_options: socket.ssl_key certificate /d/k.pem
+data directory data /d
 wsrep_provider_options: gmcast.listen_addr tcp 4600 true
 wsrep_provider_options: gmcast.mcast_addr udp 4600 true
 wsrep_provider_options: ist.recv_addr tcp 4700 true
@@ -119,18 +119,18 @@ wsrep_sst_receive_address tcp 4444 true`},
 		"PostgreSQL": {engine.Instance{Engine: engine.PostgreSQL, DataDir: "/d", Config: "/e/postgresql.conf", Port: 5433,
 			Ports: []int{5433}}, map[string]string{"hba_file": "pg_hba.conf", "log_directory": "log", "port": "5433",
 			"ssl_cert_file": "server.crt", "unix_socket_directories": "/run/pg, @abstract,/tmp"},
-			`data directory data /d
-hba_file configuration /e/pg_hba.conf
+			`hba_file configuration /e/pg_hba.conf
 log_directory log /d/log
 ssl_cert_file certificate /d/server.crt
 unix_socket_directories runtime /run/pg/.s.PGSQL.5433
 unix_socket_directories runtime /tmp/.s.PGSQL.5433
+data directory data /d
 configuration file configuration /e/postgresql.conf
 port tcp 5433`},
 		"Redis": {engine.Instance{Engine: engine.Redis, DataDir: "/d", Port: 6379, Ports: []int{6379, 16379}},
 			map[string]string{"dir": "/d", "logfile": "", "pidfile": "/p", "loadmodule": "/m.so a b", "port": "6379",
 				"tls-port": "0", "cluster-enabled": "yes", "cluster-port": "0", "tls-key-file": "k"},
-			`data directory data /d
+			`dir data /d
 pidfile runtime /p
 tls-key-file certificate /d/k
 loadmodule library /m.so
