@@ -23,7 +23,8 @@ func printCheck(out io.Writer, r *confinement.Report) {
 		render.Printf(out, "not asked: %s\n", n)
 	}
 	if len(r.Instances) == 0 {
-		render.Println(out, "\nNo database runs here.")
+		render.Println(out)
+		render.Println(out, "No database runs here.")
 	}
 	for _, i := range r.Instances {
 		printInstance(out, i)
@@ -192,11 +193,17 @@ func printFinding(out io.Writer, f check.Finding, denied string) {
 	if f.Denied {
 		word = denied
 	}
-	should := ""
-	if f.Want != "" && f.Want != f.Has {
-		should = ", should have " + f.Want
+	has := " has " + orDash(f.Has)
+	switch {
+	case f.About == check.Permissive:
+		has = ""
+	case f.Entries > 1:
+		has = " have " + orDash(f.Has)
 	}
-	render.Printf(out, "%s: %s: %s has %s%s\n", word, f.Instance, what, orDash(f.Has), should)
+	if f.Want != "" && f.Want != f.Has {
+		has += ", should have " + f.Want
+	}
+	render.Printf(out, "%s: %s: %s%s\n", word, f.Instance, what, has)
 	lines(out, "set", f.Settings)
 	lines(out, "why", []string{f.Why})
 	lines(out, "do", f.Fix)
@@ -220,7 +227,7 @@ func printRule(out io.Writer, r confinement.Rule) {
 		if r.Allowed {
 			word = "would be denied"
 		}
-		render.Printf(out, "%s: %s: %s of %s on %s, %s in %s\n", word, r.Instance, orDash(r.Missing), r.Profile,
+		render.Printf(out, "%s: %s: profile %s: %s on %s, %s in %s\n", word, r.Instance, r.Profile, orDash(r.Missing),
 			orDash(r.Path), render.Count(r.Denials, "time", "times"), r.In)
 	default:
 		word := "denied"

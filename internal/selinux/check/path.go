@@ -61,6 +61,16 @@ func (c *checking) access(kind places.Kind, class, target string) (a policydb.Ac
 	return c.Policy.Access(c.Domain, made, inside, needs[kind][inside]), inside
 }
 
+// kindOf is what a path is for. What is below a directory of data has its label, whatever it is.
+func (c *checking) kindOf(p places.Place) places.Kind {
+	if slices.ContainsFunc(c.Places, func(d places.Place) bool {
+		return d.Kind == places.Data && (d.Path == p.Path || strings.HasPrefix(p.Path, strings.TrimSuffix(d.Path, "/")+"/"))
+	}) {
+		return places.Data
+	}
+	return p.Kind
+}
+
 // place follows the way to a path.
 func (c *checking) place(p places.Place) {
 	w, err := c.Files.Way(c.PID, p.Path)
@@ -81,18 +91,19 @@ func (c *checking) place(p places.Place) {
 		c.absent(p, w)
 		return
 	}
-	_, known := needs[p.Kind][end.Class]
+	kind := c.kindOf(p)
+	_, known := needs[kind][end.Class]
 	done := Checked{Place: p, Real: end.Path, Class: end.Class, Type: typeOf(end.Label), Fits: true}
 	done.Contexts, _ = c.Contexts.Expected(end.Path, end.Class)
 	switch parent := c.parent(w); {
-	case known && p.Kind == places.Runtime && end.Class != "dir":
+	case p.Kind == places.Runtime && end.Class != "dir":
 		// It is made anew at each start, with the type that the directory makes it have.
 		done.Fits = c.maker(p, parent, end.Class)
 	case known && p.Kind == places.Log && end.Class != "dir":
 		again := c.maker(p, parent, end.Class) // as after a rotation
-		done.Fits = c.judge(p, p.Kind, end, 0) && again
+		done.Fits = c.judge(p, kind, end, 0) && again
 	case known:
-		done.Fits = c.judge(p, p.Kind, end, 0)
+		done.Fits = c.judge(p, kind, end, 0)
 	}
 	c.Paths = append(c.Paths, done)
 	if end.Class == "dir" && done.Fits && p.Kind == places.Data && c.Entries != nil {
@@ -145,7 +156,7 @@ func (c *checking) passed(p places.Place, part selinux.Component) {
 // absent is for a path of which the last part is not there yet: may it be made?
 func (c *checking) absent(p places.Place, w selinux.Way) {
 	dir := w.Last()
-	if !writes(p.Kind) || path.Dir(w.Missing) != dir.Path || dir.Class != "dir" {
+	if !writes(c.kindOf(p)) || path.Dir(w.Missing) != dir.Path || dir.Class != "dir" {
 		return
 	}
 	class := made(p.Kind, p.Path)
@@ -161,13 +172,13 @@ func (c *checking) maker(p places.Place, dir selinux.Component, class string) bo
 	if a.Known && len(a.Missing) == 0 {
 		a = c.Policy.Access(c.Domain, c.Transitions.Created(c.Domain, has, class), class, needs[p.Kind][class])
 	}
-	return !a.Known || len(a.Missing) == 0 || c.judge(p, p.Kind, dir, 0)
+	return !a.Known || len(a.Missing) == 0 || c.judge(p, c.kindOf(p), dir, 0)
 }
 
 // alone says whether nothing of another kind is below a directory.
 func (c *checking) alone(dir string, kind places.Kind) bool {
 	return !slices.ContainsFunc(c.Places, func(p places.Place) bool {
-		return p.Kind != kind && strings.HasPrefix(p.Path, strings.TrimSuffix(dir, "/")+"/")
+		return c.kindOf(p) != kind && strings.HasPrefix(p.Path, strings.TrimSuffix(dir, "/")+"/")
 	})
 }
 

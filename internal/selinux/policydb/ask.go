@@ -23,9 +23,9 @@ type Access struct {
 
 // Boolean is one that would allow an access.
 type Boolean struct {
-	Name string
-	// On is how to set it.
-	On bool
+	Name string `json:"name"`
+	// On is how to set it, or how it is.
+	On bool `json:"on"`
 }
 
 // Access answers what the rules say of an access. Attributes and booleans in force are counted in.
