@@ -1,6 +1,7 @@
 package confinement
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,33 +9,11 @@ import (
 	"slices"
 	"strings"
 
+	"bulkhead/internal/host"
 	"bulkhead/internal/linux/apparmor"
 	"bulkhead/internal/linux/sysroot"
 	"bulkhead/internal/selinux/places"
 )
-
-// Profile is what confines processes of an instance.
-type Profile struct {
-	apparmor.Confinement
-	Processes []int `json:"processes"`
-}
-
-// Rule is one that a profile of AppArmor lacks: for a path of a setting, or as a log has the denial.
-type Rule struct {
-	Instance string   `json:"instance"`
-	Profile  string   `json:"profile"`
-	Mode     string   `json:"mode,omitempty"`
-	Settings []string `json:"settings"`
-	Path     string   `json:"path,omitempty"` // without links
-	Missing  string   `json:"missing"`        // rights, as rules have them
-	Rules    []string `json:"rules"`
-	// File is where they go; "" is not known.
-	File string `json:"file,omitempty"`
-	// Denials are how many a log has, In which; 0 is of a path that was asked for.
-	Denials int    `json:"denials,omitempty"`
-	In      string `json:"in,omitempty"`
-	Allowed bool   `json:"allowed,omitempty"` // the profile only complains
-}
 
 // rights are those that a server needs by what a path is for.
 var rights = map[places.Kind][]apparmor.Right{
@@ -185,3 +164,42 @@ func asRights(mask string) (all string) {
 	}
 	return all
 }
+
+// denials reads those of AppArmor, of the profiles that were found.
+func (r *Report) denials(h *host.Host, o Options) {
+	profiles := map[string]string{} // to the instance
+	for _, i := range r.Instances {
+		for _, p := range i.Profiles {
+			if p.Profile != "" {
+				profiles[p.Profile] = i.Name
+			}
+		}
+	}
+	if len(profiles) == 0 {
+		return
+	}
+	for _, name := range o.AuditLogs {
+		f, err := h.Root.Open(name)
+		if err != nil {
+			r.not("denials in %s: %v", name, sysroot.Cause(err))
+			continue
+		}
+		all, cut, err := apparmor.ReadDenials(f)
+		f.Close()
+		r.denied(all, profiles, name)
+		if err != nil || cut {
+			r.not("all denials in %s: %v", name, errors.Join(err, map[bool]error{true: errMany}[cut]))
+		}
+	}
+	text, err := o.KernelLog()
+	if err != nil {
+		r.not("denials in the log of the kernel: %v", err)
+		return
+	}
+	all, _, err := apparmor.ReadDenials(bytes.NewReader(text))
+	if err == nil {
+		r.denied(all, profiles, "the log of the kernel")
+	}
+}
+
+var errMany = errors.New("there are too many different ones")

@@ -6,17 +6,14 @@
 package confinement
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"path"
 	"slices"
 	"strings"
 
 	"bulkhead/internal/advise/gather/settings"
-	"bulkhead/internal/dblogin"
 	"bulkhead/internal/engine"
 	"bulkhead/internal/engine/datafiles"
 	"bulkhead/internal/engine/options"
@@ -32,84 +29,6 @@ import (
 	"bulkhead/internal/selinux/places"
 	"bulkhead/internal/selinux/policydb"
 )
-
-// Options say what is looked at.
-type Options struct {
-	// Instance is the only one; "" is all.
-	Instance string
-	Logins   map[string]*dblogin.Login // by the name of the instance
-	// AuditLogs are the files of auditd, the oldest first.
-	AuditLogs []string
-	// Labels reads labels of files; nil is the host's.
-	Labels func(file string) (string, error)
-	// Audit asks for the state of auditing, KernelLog for the log of the kernel, and Missing for rights on a path that a
-	// profile does not give; nil is this kernel.
-	Audit     func() (audit.Status, error)
-	KernelLog func() ([]byte, error)
-	Missing   func(profile, path string, wanted ...apparmor.Right) ([]apparmor.Right, error)
-}
-
-// Modes of SELinux.
-const (
-	Enforcing = "enforcing"
-	Allowing  = "permissive" // denials are only logged
-	Off       = "off"        // it is set up on this host, and the kernel has no policy loaded
-	NotThere  = "not there"
-	NotTold   = "not told"
-)
-
-// SELinux is its state on a host.
-type SELinux struct {
-	Mode string `json:"mode"`
-	// Wanted is the mode that the configuration has for the next boot; "" is not said.
-	Wanted string `json:"configured"`
-	// Type is the name of the policy ("targeted"), Version that of its format.
-	Type    string `json:"type"`
-	Version int    `json:"version"`
-	// Unknown says what the kernel does with permissions that its policy does not know.
-	Unknown string `json:"unknown_permissions"`
-	// Permissive are domains of which denials are only logged.
-	Permissive []string `json:"permissive_domains"`
-	// Modules are those that were installed beside the distribution's.
-	Modules []selinux.Module `json:"modules"`
-}
-
-// Audit is the state of auditing; Trouble says why it is not known.
-type Audit struct {
-	*audit.Status
-	Trouble string `json:"trouble,omitempty"`
-}
-
-// Instance is what was found of one database.
-type Instance struct {
-	Name string `json:"name"`
-	PID  int    `json:"pid"`
-	// SELinux is nil where it is off or could not be asked.
-	SELinux  *check.Result      `json:"selinux,omitempty"`
-	Booleans []policydb.Boolean `json:"booleans"`
-	// Profiles are those of AppArmor, by process; nil where it is off.
-	Profiles []Profile `json:"apparmor,omitempty"`
-	// NotAsked says what is not known of it, and why.
-	NotAsked []string `json:"not_asked"`
-}
-
-// Report is what was found.
-type Report struct {
-	SELinux   SELinux    `json:"selinux"`
-	AppArmor  bool       `json:"apparmor"`
-	Audit     Audit      `json:"audit"`
-	Instances []Instance `json:"instances"`
-	// Findings are those of all instances, what is denied first.
-	Findings []check.Finding `json:"findings"`
-	// Rules are what profiles of AppArmor lack.
-	Rules    []Rule   `json:"apparmor_rules"`
-	NotAsked []string `json:"not_asked"`
-}
-
-// Confines says whether SELinux or AppArmor is on.
-func (r *Report) Confines() bool {
-	return r.AppArmor || r.SELinux.Mode != Off && r.SELinux.Mode != NotThere
-}
 
 // distribution is the priority at which distributions install modules.
 const distribution = 100
@@ -141,7 +60,8 @@ func Of(ctx context.Context, h *host.Host, instances []engine.Instance, o Option
 			continue
 		}
 		l := &look{Report: r, host: h, from: from, asked: asked, procs: procs, inst: inst, options: o,
-			found: Instance{Name: inst.Name(), PID: inst.Main.PID, Booleans: []policydb.Boolean{}, NotAsked: []string{}}}
+			found: Instance{Name: inst.Name(), PID: inst.Main.PID, Booleans: []policydb.Boolean{},
+				NotAsked: []string{}}}
 		if err := l.all(ctx); errors.Is(err, procfs.ErrExited) {
 			continue
 		} else if err != nil {
@@ -178,10 +98,6 @@ func (o *Options) defaults(h *host.Host) {
 	if o.Missing == nil {
 		o.Missing = apparmor.Host{Root: h.Root}.Missing
 	}
-}
-
-func (r *Report) not(format string, args ...any) {
-	r.NotAsked = append(r.NotAsked, fmt.Sprintf(format, args...))
 }
 
 // selinux reads the state; the host that it gives has what can be asked.
@@ -230,23 +146,6 @@ func (r *Report) selinux(from selinux.Host, root *sysroot.FS) loaded.Host {
 	return asked
 }
 
-// look is at one instance.
-type look struct {
-	*Report
-	host    *host.Host
-	from    selinux.Host
-	asked   loaded.Host
-	procs   []procfs.Process
-	inst    engine.Instance
-	options Options
-	process *procfs.Process
-	found   Instance
-}
-
-func (l *look) not(format string, args ...any) {
-	l.found.NotAsked = append(l.found.NotAsked, fmt.Sprintf(format, args...))
-}
-
 func (l *look) all(ctx context.Context) error {
 	at := slices.IndexFunc(l.procs, func(p procfs.Process) bool { return p.ID == l.inst.Main })
 	if at < 0 {
@@ -266,8 +165,8 @@ func (l *look) all(ctx context.Context) error {
 	return nil
 }
 
-// places are those of its settings, in order of trust: what the server says, what it has open, its arguments, its option
-// files.
+// places are those of its settings, in order of trust: what the server says, what it has open, its arguments, its
+// option files.
 func (l *look) places(ctx context.Context) ([]places.Place, []places.Port) {
 	names := places.Settings(l.inst.Engine)
 	login := l.options.Logins[l.inst.Name()]
@@ -291,7 +190,8 @@ func (l *look) places(ctx context.Context) ([]places.Place, []places.Port) {
 	source := recognise.SourceOf(l.host)
 	if l.inst.Engine == engine.MySQL {
 		for _, name := range (options.Reader{Source: source}).MySQL(l.process).Files.Includes {
-			paths = append(paths, places.Place{Setting: "!include", From: l.inst.Config, Kind: places.Config, Path: name})
+			paths = append(paths, places.Place{Setting: "!include", From: l.inst.Config, Kind: places.Config,
+				Path: name})
 		}
 	}
 	kept, err := datafiles.Of(l.inst, l.procs, source)
@@ -328,7 +228,8 @@ func (l *look) open(known []places.Place) (more []places.Place) {
 	for _, f := range files {
 		_, err := l.host.Root.Lstat(f.Path)
 		if !within(known, f.Path) && err == nil && !pseudo(f.Path) {
-			more = append(more, places.Place{Setting: "open for writing", From: "open files", Kind: places.Log, Path: f.Path})
+			more = append(more, places.Place{Setting: "open for writing", From: "open files", Kind: places.Log,
+				Path: f.Path})
 		}
 	}
 	return more
@@ -336,9 +237,10 @@ func (l *look) open(known []places.Place) (more []places.Place) {
 
 // pseudo says whether a path is of no file that a label could be set on.
 func pseudo(name string) bool {
-	return slices.ContainsFunc([]string{"dev", "proc", "sys", "memfd:", "SYSV", "[", "anon_hugepage"}, func(p string) bool {
-		return strings.HasPrefix(name, "/"+p)
-	})
+	return slices.ContainsFunc([]string{"dev", "proc", "sys", "memfd:", "SYSV", "[", "anon_hugepage"},
+		func(p string) bool {
+			return strings.HasPrefix(name, "/"+p)
+		})
 }
 
 // selinux holds it against policy and file contexts.
@@ -376,42 +278,3 @@ func (l *look) entries(dir string) (names []string) {
 	}
 	return names
 }
-
-// denials reads those of AppArmor, of the profiles that were found.
-func (r *Report) denials(h *host.Host, o Options) {
-	profiles := map[string]string{} // to the instance
-	for _, i := range r.Instances {
-		for _, p := range i.Profiles {
-			if p.Profile != "" {
-				profiles[p.Profile] = i.Name
-			}
-		}
-	}
-	if len(profiles) == 0 {
-		return
-	}
-	for _, name := range o.AuditLogs {
-		f, err := h.Root.Open(name)
-		if err != nil {
-			r.not("denials in %s: %v", name, sysroot.Cause(err))
-			continue
-		}
-		all, cut, err := apparmor.ReadDenials(f)
-		f.Close()
-		r.denied(all, profiles, name)
-		if err != nil || cut {
-			r.not("all denials in %s: %v", name, errors.Join(err, map[bool]error{true: errMany}[cut]))
-		}
-	}
-	text, err := o.KernelLog()
-	if err != nil {
-		r.not("denials in the log of the kernel: %v", err)
-		return
-	}
-	all, _, err := apparmor.ReadDenials(bytes.NewReader(text))
-	if err == nil {
-		r.denied(all, profiles, "the log of the kernel")
-	}
-}
-
-var errMany = errors.New("there are too many different ones")

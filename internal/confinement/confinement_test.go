@@ -132,7 +132,8 @@ func TestSELinux(t *testing.T) {
 	r := look(t, h, confinement.Options{Instance: "mysql23306", Audit: quiet, Labels: labels(map[string]string{
 		"/": "var_t", "/usr": "usr_t", "/usr/lib": "lib_t", "/tmp": "tmp_t", "/srv/db/run": "mysqld_var_run_t"})})
 	s := r.SELinux
-	if s.Mode != "enforcing" || s.Wanted != "enforcing" || s.Type != "targeted" || s.Version != 33 || s.Unknown != "deny" ||
+	if s.Mode != "enforcing" || s.Wanted != "enforcing" || s.Type != "targeted" || s.Version != 33 ||
+		s.Unknown != "deny" ||
 		fmt.Sprint(s.Permissive) != "[postgresql_t]" || fmt.Sprint(s.Modules) !=
 		"[{400 bulkhead_x false} {400 local_mysql true}]" {
 		t.Errorf("%+v", s)
@@ -148,8 +149,9 @@ func TestSELinux(t *testing.T) {
 	}
 	got := []string{}
 	for _, f := range r.Findings {
-		got = append(got, fmt.Sprintf("%s %s%s %s>%s %s %v", f.About, f.Path, map[bool]string{true: fmt.Sprint(f.Port)}[f.Port >
-			0], f.Has, f.Want, f.Pattern, f.Settings))
+		got = append(got, fmt.Sprintf("%s %s%s %s>%s %s %v", f.About, f.Path,
+			map[bool]string{true: fmt.Sprint(f.Port)}[f.Port >
+				0], f.Has, f.Want, f.Pattern, f.Settings))
 	}
 	want := []string{
 		`label /srv/db/my var_t>mysqld_db_t /srv/db/my(/.*)? [datadir (the command line) log_error (the command line)]`,
@@ -189,12 +191,15 @@ func TestAllInstances(t *testing.T) {
 func TestModes(t *testing.T) {
 	for name, c := range map[string]struct{ text, gone, mode, said string }{
 		"not there": {servers(t), "", "not there", ""},
-		"off":       {servers(t) + "\n-- etc/selinux/config --\nSELINUX=disabled\nSELINUXTYPE=targeted\n", "", "off", ""},
+		"off": {servers(t) + "\n-- etc/selinux/config --\nSELINUX=disabled\nSELINUXTYPE=targeted\n", "",
+			"off", ""},
 		"no policy to read": {servers(t) + setUp(t), "etc/selinux/targeted/contexts/files/file_contexts", "enforcing",
 			"labels of paths:"},
-		"no modules": {servers(t) + setUp(t), "var/lib/selinux", "enforcing", "modules of the policy: this host keeps none"},
-		"no mode":    {servers(t) + setUp(t), "sys/fs/selinux/enforce", "not told", ""},
-		"no answer":  {servers(t) + setUp(t), "sys/fs/selinux/deny_unknown", "enforcing", "permissions that its policy"},
+		"no modules": {servers(t) + setUp(t), "var/lib/selinux", "enforcing",
+			"modules of the policy: this host keeps none"},
+		"no mode": {servers(t) + setUp(t), "sys/fs/selinux/enforce", "not told", ""},
+		"no answer": {servers(t) + setUp(t), "sys/fs/selinux/deny_unknown", "enforcing",
+			"permissions that its policy"},
 	} {
 		h, dir := captured(t, c.text)
 		if c.gone != "" {
@@ -236,9 +241,9 @@ unconfined
 pg server (complain)
 -- etc/apparmor.d/usr.sbin.mariadbd --
 -- var/log/audit/audit.log --
-type=AVC msg=audit(1.1:4): apparmor="DENIED" operation="open" profile="/usr/sbin/mariadbd" name="/x y/a" denied_mask="rc"
+type=AVC msg=audit(1.1:4): apparmor="DENIED" profile="/usr/sbin/mariadbd" name="/x y/a" denied_mask="rc"
 type=AVC msg=audit(1.1:5): apparmor="DENIED" operation="open" profile="/usr/sbin/other" name="/other" denied_mask="r"
-type=AVC msg=audit(1.1:6): apparmor="DENIED" operation="exec" profile="/usr/sbin/mariadbd" name="/bin/sh" denied_mask="x"
+type=AVC msg=audit(1.1:6): apparmor="DENIED" profile="/usr/sbin/mariadbd" name="/bin/sh" denied_mask="x"
 `
 
 // A profile of AppArmor is asked for each path, and what a log has is said with the rule that would allow it.
@@ -247,8 +252,8 @@ func TestAppArmor(t *testing.T) {
 	asked := map[string]string{}
 	r := look(t, h, confinement.Options{Audit: quiet, AuditLogs: []string{"/var/log/audit/audit.log", "/none"},
 		KernelLog: func() ([]byte, error) {
-			return []byte(`apparmor="DENIED" operation="capable" profile="/usr/sbin/mariadbd//null-/bin/x" capname="sys_nice"` +
-				"\n"), nil
+			return []byte(`apparmor="DENIED" operation="capable" profile="/usr/sbin/mariadbd//null-/bin/x" ` +
+				`capname="sys_nice"`), nil
 		},
 		Missing: func(profile, path string, wanted ...apparmor.Right) ([]apparmor.Right, error) {
 			asked[path] = fmt.Sprint(profile, wanted)
@@ -269,7 +274,8 @@ func TestAppArmor(t *testing.T) {
 	}
 	got := []string{}
 	for _, rule := range r.Rules {
-		got = append(got, fmt.Sprintf("%s %s %s %s %v %d %s", rule.Instance, rule.Path, rule.Missing, rule.File, rule.Rules,
+		got = append(got, fmt.Sprintf("%s %s %s %s %v %d %s", rule.Instance, rule.Path, rule.Missing, rule.File,
+			rule.Rules,
 			rule.Denials, rule.In))
 	}
 	want := []string{
@@ -322,9 +328,11 @@ func TestLoginFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := look(t, h, confinement.Options{Instance: "mysql23306", Audit: quiet, Labels: labels(map[string]string{"/": "var_t"}),
+	r := look(t, h, confinement.Options{Instance: "mysql23306", Audit: quiet,
+		Labels: labels(map[string]string{"/": "var_t"}),
 		Logins: map[string]*dblogin.Login{"mysql23306": l}})
-	if said := r.Instances[0].NotAsked; len(said) != 1 || !strings.Contains(said[0], "was not asked for its settings") ||
+	if said := r.Instances[0].NotAsked; len(said) != 1 || !strings.Contains(said[0],
+		"was not asked for its settings") ||
 		len(r.Findings) == 0 || !strings.Contains(r.Findings[0].Settings[0], "the command line") {
 		t.Errorf("%q, %+v", said, r.Findings)
 	}

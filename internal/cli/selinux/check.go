@@ -21,10 +21,11 @@ func checkCmd(out io.Writer, look func() (*transaction.Controller, error), print
 	c := &cobra.Command{
 		Use:   "check [INSTANCE]",
 		Short: "what SELinux and AppArmor would deny a database: labels, ports, domains, profiles",
-		Long: `check shows the state of SELinux, of auditing and of AppArmor, the domain and the profile of each process of
-a database, and holds each path and port that its settings name against the policy that this kernel has loaded and
+		Long: `check shows the state of SELinux, of auditing and of AppArmor, the domain and the profile of each process
+of a database, and holds each path and port that its settings name against the policy that this kernel has loaded and
 against the file contexts of this host. A setting is taken from the server where --dsn says how to log in, else from
-its open files, its arguments and its option files. Each directory and link on the way to a path counts.
+its arguments and its option files; places that its open files show are looked at, too. Each directory and link on the
+way to a path counts.
 
 Of what does not fit it says which type it has, which it should have, and what to type. That is the type which the file
 contexts give the path, or else the path that packages of the engine have. Of a profile of AppArmor it says which rules
@@ -58,7 +59,8 @@ a path would need. Nothing is changed. Root may ask all of it.`,
 			}
 			for name := range logins {
 				if !slices.Contains(names, name) {
-					return usage.Errorf(cmd, "--dsn: no instance %q runs here: %s", name, render.ListOr(names, "none does"))
+					return usage.Errorf(cmd, "--dsn: no instance %q runs here: %s", name, render.ListOr(names,
+						"none does"))
 				}
 				if o.Instance != "" && name != o.Instance {
 					return usage.Errorf(cmd, "--dsn is for %s, but the instance is %s", name, o.Instance)

@@ -27,40 +27,54 @@ var update = flag.Bool("update", false, "write testdata anew")
 func found() *confinement.Report {
 	set := []string{"datadir (/etc/my.cnf:3)"}
 	return &confinement.Report{
-		SELinux: confinement.SELinux{Mode: "enforcing", Wanted: "permissive", Type: "targeted", Version: 33, Unknown: "deny",
+		SELinux: confinement.SELinux{Mode: "enforcing", Wanted: "permissive", Type: "targeted", Version: 33,
+			Unknown:    "deny",
 			Permissive: []string{"httpd_t"}, Modules: []selinux.Module{{Priority: 400, Name: "local", Disabled: true}}},
 		AppArmor: true,
-		Audit:    confinement.Audit{Status: &audit.Status{Enabled: 1, PID: 712, Lost: 3, Backlog: 1, BacklogLimit: 8192}},
+		Audit: confinement.Audit{Status: &audit.Status{Enabled: 1, PID: 712, Lost: 3, Backlog: 1,
+			BacklogLimit: 8192}},
 		NotAsked: []string{"modules of the policy: only root may read them; run it with sudo"},
 		Instances: []confinement.Instance{
-			{Name: "mysql3306", PID: 7, Booleans: []policydb.Boolean{{Name: "mysql_connect_any"}}, SELinux: &check.Result{
-				Domain: "mysqld_t", Domains: []check.InDomain{{Domain: "mysqld_t", Processes: []int{7, 8}}, {Processes: []int{9}}},
-				Paths: []check.Checked{{Fits: true}, {}}, Ports: []check.CheckedPort{{Port: places.Port{Number: 3306,
-					Protocol: "tcp"}, Type: "mysqld_port_t", Fits: true}}, Undecided: []string{"/x: no answer"}},
+			{Name: "mysql3306", PID: 7, Booleans: []policydb.Boolean{{Name: "mysql_connect_any"}},
+				SELinux: &check.Result{
+					Domain: "mysqld_t", Domains: []check.InDomain{{Domain: "mysqld_t", Processes: []int{7, 8}},
+						{Processes: []int{9}}},
+					Paths: []check.Checked{{Fits: true}, {}},
+					Ports: []check.CheckedPort{{Port: places.Port{Number: 3306,
+						Protocol: "tcp"}, Type: "mysqld_port_t", Fits: true}}, Undecided: []string{"/x: no answer"}},
 				NotAsked: []string{"mysql3306 was not asked for its settings: refused"}},
 			{Name: "redis6379", PID: 70, Profiles: []confinement.Profile{{Confinement: apparmor.Confinement{
 				Profile: "/usr/bin/redis", Mode: "complain"}, Processes: []int{70}}, {Confinement: apparmor.Confinement{
 				Mode: "unconfined"}, Processes: []int{71}}}},
 		},
 		Findings: []check.Finding{
-			{Instance: "mysql3306", About: check.Label, Settings: set, Path: "/data/mysql", Class: "dir", Domain: "mysqld_t",
-				Has: "default_t", Contexts: "default_t", Want: "mysqld_db_t", Denied: true, Why: "mysqld_t is not allowed search",
-				Fix: []string{"semanage fcontext -a -t mysqld_db_t '/data/mysql(/.*)?'", "restorecon -R -v /data/mysql"}},
-			{Instance: "mysql3306", About: check.Label, Settings: []string{"a", "b", "c", "d", "e"}, Path: "/data/x", Entries: 4,
+			{Instance: "mysql3306", About: check.Label, Settings: set, Path: "/data/mysql", Class: "dir",
+				Domain: "mysqld_t",
+				Has:    "default_t", Contexts: "default_t", Want: "mysqld_db_t", Denied: true,
+				Why: "mysqld_t is not allowed search",
+				Fix: []string{"semanage fcontext -a -t mysqld_db_t '/data/mysql(/.*)?'",
+					"restorecon -R -v /data/mysql"}},
+			{Instance: "mysql3306", About: check.Label, Settings: []string{"a", "b", "c", "d", "e"},
+				Path: "/data/x", Entries: 4,
 				Has: "usr_t", Denied: true, Why: "so it is"},
 			{Instance: "mysql3306", About: check.PortType, Protocol: "tcp", Port: 4444, Has: "kerberos_port_t",
 				Want: "mysqld_port_t", Denied: true, Why: "it is another's", Fix: []string{"semanage port -m"}},
-			{Instance: "mysql3306", About: check.Relabel, Path: "/y", Has: "mysqld_db_t", Want: "mysqld_db_t", Why: "it suits"},
-			{Instance: "mysql3306", About: check.Drift, Path: "/z", Has: "mysqld_log_t", Want: "mysqld_db_t", Why: "both suit"},
+			{Instance: "mysql3306", About: check.Relabel, Path: "/y", Has: "mysqld_db_t", Want: "mysqld_db_t",
+				Why: "it suits"},
+			{Instance: "mysql3306", About: check.Drift, Path: "/z", Has: "mysqld_log_t", Want: "mysqld_db_t",
+				Why: "both suit"},
 			{Instance: "mysql3306", About: check.Permissive, Domain: "mysqld_t", Has: "mysqld_t", Why: "only logged"},
-			{Instance: "mysql3306", About: check.Domain, Path: "/opt/mysqld", Domain: "init_t", Has: "init_t", Want: "mysqld_t",
-				Why: "nothing confines it"},
+			{Instance: "mysql3306", About: check.Domain, Path: "/opt/mysqld", Domain: "init_t", Has: "init_t",
+				Want: "mysqld_t",
+				Why:  "nothing confines it"},
 		},
 		Rules: []confinement.Rule{
-			{Instance: "redis6379", Profile: "/usr/bin/redis", Mode: "complain", Settings: set, Path: "/data", Missing: "wk",
-				Rules: []string{"/data/ r,", "/data/** rwk,"}, File: "/etc/apparmor.d/local/usr.bin.redis"},
-			{Instance: "redis6379", Profile: "/usr/bin/redis", Path: "/bin/sh", Missing: "x", Denials: 2, In: "the log of the " +
-				"kernel", Allowed: true},
+			{Instance: "redis6379", Profile: "/usr/bin/redis", Mode: "complain", Settings: set, Path: "/data",
+				Missing: "wk",
+				Rules:   []string{"/data/ r,", "/data/** rwk,"}, File: "/etc/apparmor.d/local/usr.bin.redis"},
+			{Instance: "redis6379", Profile: "/usr/bin/redis", Path: "/bin/sh", Missing: "x", Denials: 2,
+				In: "the log of the " +
+					"kernel", Allowed: true},
 		},
 	}
 }

@@ -56,7 +56,8 @@ func printHost(out io.Writer, r *confinement.Report) {
 	}
 	render.Printf(out, "SELinux   %s\n", text)
 	if s.Unknown == "deny" {
-		render.Println(out, "          permissions that the policy does not know are denied, which file contexts do not show")
+		render.Println(out, "          permissions that the policy does not know are denied, which file contexts "+
+			"do not show")
 	}
 	if len(s.Permissive) > 0 {
 		render.Printf(out, "          permissive domains, of which denials are only logged: %s\n",
@@ -234,7 +235,8 @@ func printRule(out io.Writer, r confinement.Rule) {
 		if r.Mode == "complain" {
 			word = "would be denied"
 		}
-		render.Printf(out, "%s: %s: profile %s does not give %s on %s\n", word, r.Instance, r.Profile, r.Missing, r.Path)
+		render.Printf(out, "%s: %s: profile %s does not give %s on %s\n", word, r.Instance, r.Profile, r.Missing,
+			r.Path)
 	}
 	lines(out, "set", r.Settings)
 	where := "the profile"

@@ -64,14 +64,14 @@ func TestQuestion(t *testing.T) {
 
 // log is written after the forms that security/apparmor/audit.c gives a record, as auditd and as the kernel log it.
 const log = `type=AVC msg=audit(1700000000.123:45): apparmor="DENIED" operation="open" profile="/usr/sbin/mysqld" ` +
-	`name="/data/a b" pid=12 comm="mysqld" requested_mask="r" denied_mask="r" fsuid=110 ouid=110` + "\x1d" + `FSUID="mysql"
+	`name="/data/a b" pid=12 comm="mysqld" requested_mask="r" denied_mask="r" ouid=110` + "\x1d" + `FSUID="mysql"
 [ 12.5] audit: type=1400 audit(1700000001.123:46): apparmor="DENIED" operation="mknod" profile="/usr/sbin/mysqld" ` +
 	`name=2F6461746120783D2F6131 pid=12 comm="mysqld" requested_mask="c" denied_mask="c" fsuid=110 ouid=110
 [ 12.6] audit: type=1400 audit(1700000002.123:47): apparmor="DENIED" operation="mknod" profile="/usr/sbin/mysqld" ` +
 	`name=2F6461746120783D2F6131 pid=13 comm="mysqld" requested_mask="c" denied_mask="c" fsuid=110 ouid=110
 [ 12.7] audit: type=1400 audit(1700000003.123:48): apparmor="ALLOWED" operation="capable" profile="redis" pid=14 ` +
 	`comm="redis" capability=21 capname="sys_admin"
-[ 12.8] audit: type=1400 audit(1700000003.123:49): apparmor="STATUS" operation="profile_load" profile="unconfined" name="x"
+[ 12.8] audit: type=1400 audit(1700000003.123:49): apparmor="STATUS" operation="profile_load" profile="x" name="x"
 type=AVC msg=audit(1.0:1): avc:  denied  { read } for  pid=1 comm="a" scontext=a:b:c tcontext=a:b:c tclass=file
 `
 

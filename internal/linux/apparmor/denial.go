@@ -27,8 +27,8 @@ type Denial struct {
 // longest is how much of a line is read, most how many kinds of denials are kept.
 const longest, most = 16 << 10, 1000
 
-// ReadDenials reads denials of AppArmor from a log of auditd or of the kernel, by kind, in the order of the log. Of more
-// than a thousand kinds the rest is left out, and cut is true.
+// ReadDenials reads denials of AppArmor from a log of auditd or of the kernel, by kind, in the order of the log. Of
+// more than a thousand kinds the rest is left out, and cut is true.
 func ReadDenials(r io.Reader) (all []Denial, cut bool, err error) {
 	at := map[Denial]int{}
 	lines := bufio.NewReaderSize(r, longest)

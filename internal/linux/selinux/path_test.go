@@ -150,7 +150,8 @@ system_u:system_r:mysqld_t:s0
 	if got, err := h.Wanted(); err != nil || got != "permissive" {
 		t.Errorf("%q, %v", got, err)
 	}
-	for _, c := range []struct{ file, want string }{{"", "allow"}, {"deny_unknown", "deny"}, {"reject_unknown", "reject"}} {
+	for _, c := range []struct{ file, want string }{{"", "allow"}, {"deny_unknown", "deny"}, {"reject_unknown",
+		"reject"}} {
 		if c.file != "" {
 			if err := os.WriteFile(filepath.Join(dir, "sys/fs/selinux", c.file), []byte("1"), 0o600); err != nil {
 				t.Fatal(err)

@@ -154,11 +154,13 @@ func TestPlaces(t *testing.T) {
 			"/data/mysql": "var_t"}, want: []string{
 			`label /data/mysql has var_t want mysqld_db_t pattern "/data/mysql(/.*)?" fix ` +
 				`semanage fcontext -a -t mysqld_db_t '/data/mysql(/.*)?'; restorecon -R -v /data/mysql`}},
-		"a local context that was not restored": {place: data("/data/mysql"), labels: map[string]string{"/data": "usr_t"},
-			local: "/data/mysql(/.*)? system_u:object_r:mysqld_db_t:s0\n", want: []string{
+		"a local context that was not restored": {place: data("/data/mysql"),
+			labels: map[string]string{"/data": "usr_t"},
+			local:  "/data/mysql(/.*)? system_u:object_r:mysqld_db_t:s0\n", want: []string{
 				`label /data/mysql has default_t want mysqld_db_t pattern "" fix restorecon -R -v /data/mysql`}},
-		"an equivalence that was not restored": {place: data("/data/mysql"), labels: map[string]string{"/data": "usr_t"},
-			subs: "/data/mysql /var/lib/mysql\n", want: []string{
+		"an equivalence that was not restored": {place: data("/data/mysql"),
+			labels: map[string]string{"/data": "usr_t"},
+			subs:   "/data/mysql /var/lib/mysql\n", want: []string{
 				`label /data/mysql has default_t want mysqld_db_t pattern "" fix restorecon -R -v /data/mysql`}},
 		"a label by chcon": {place: data("/data/mysql"), labels: map[string]string{"/data": "usr_t",
 			"/data/mysql": "mysqld_db_t"}, want: []string{
@@ -169,43 +171,49 @@ func TestPlaces(t *testing.T) {
 			`drift /var/lib/mysql has mysqld_log_t want mysqld_db_t pattern "" fix restorecon -v /var/lib/mysql`}},
 		"a log":       {place: places.Place{Kind: places.Log, Path: "/var/log/mysqld.log"}},
 		"a log to be": {place: places.Place{Kind: places.Log, Path: "/var/log/new.log"}},
-		"a log elsewhere": {place: places.Place{Kind: places.Log, Path: "/data/log/slow.log"}, labels: map[string]string{
-			"/data": "usr_t", "/data/log": "usr_t"}, want: []string{`label /data/log has usr_t want mysqld_log_t ` +
-			`pattern "/data/log(/.*)?" fix semanage fcontext -a -t mysqld_log_t '/data/log(/.*)?'; ` +
-			`restorecon -R -v /data/log`}},
-		"a log to be elsewhere": {place: places.Place{Kind: places.Log, Path: "/other/e.log"}, labels: map[string]string{
-			"/other": "usr_t"}, want: []string{`label /other has usr_t want mysqld_log_t pattern "/other(/.*)?" fix ` +
-			`semanage fcontext -a -t mysqld_log_t '/other(/.*)?'; restorecon -R -v /other`}},
+		"a log elsewhere": {place: places.Place{Kind: places.Log, Path: "/data/log/slow.log"},
+			labels: map[string]string{
+				"/data": "usr_t", "/data/log": "usr_t"}, want: []string{`label /data/log has usr_t want mysqld_log_t ` +
+				`pattern "/data/log(/.*)?" fix semanage fcontext -a -t mysqld_log_t '/data/log(/.*)?'; ` +
+				`restorecon -R -v /data/log`}},
+		"a log to be elsewhere": {place: places.Place{Kind: places.Log, Path: "/other/e.log"},
+			labels: map[string]string{
+				"/other": "usr_t"}, want: []string{`label /other has usr_t want mysqld_log_t pattern "/other(/.*)?" ` +
+				`fix semanage fcontext -a -t mysqld_log_t '/other(/.*)?'; restorecon -R -v /other`}},
 		"a socket": {place: places.Place{Kind: places.Runtime, Path: "/run/mysqld/mysqld.sock"}},
 		"a pid":    {place: places.Place{Kind: places.Runtime, Path: "/run/mysqld/mysqld.pid"}},
 		"/tmp":     {place: places.Place{Kind: places.Temporary, Path: "/tmp"}},
 		"no /tmp": {place: places.Place{Kind: places.Temporary, Path: "/other"}, want: []string{
-			`label /other has default_t want mysqld_tmp_t pattern "/other(/.*)?" fix semanage fcontext -a -t mysqld_tmp_t ` +
-				`'/other(/.*)?'; restorecon -R -v /other`}},
+			`label /other has default_t want mysqld_tmp_t pattern "/other(/.*)?" fix ` +
+				`semanage fcontext -a -t mysqld_tmp_t '/other(/.*)?'; restorecon -R -v /other`}},
 		"a certificate": {place: places.Place{Kind: places.Certificate, Path: "/etc/pki/server.pem"}},
 		"a certificate at home": {place: places.Place{Kind: places.Certificate, Path: "/home/cert.pem"},
-			labels: map[string]string{"/home": "usr_t"}, want: []string{`label /home/cert.pem has default_t want cert_t ` +
+			labels: map[string]string{"/home": "usr_t"},
+			want: []string{`label /home/cert.pem has default_t want cert_t ` +
 				`pattern "/home/cert\\.pem" fix semanage fcontext -a -t cert_t '/home/cert\.pem'; ` +
 				`restorecon -v /home/cert.pem`}},
 		"no label at all": {place: data("/var/lib/mysql"), labels: map[string]string{"/var/lib/mysql": "unlabeled_t"},
 			want: []string{`label /var/lib/mysql has unlabeled_t want mysqld_db_t pattern "" fix ` +
 				`restorecon -R -v /var/lib/mysql`}},
 		"a network file system": {place: data("/nfs/mysql"), labels: map[string]string{"/nfs": "usr_t"}, want: []string{
-			`mount /nfs has nfs_t want mysqld_db_t pattern "" fix mount /nfs with context=system_u:object_r:mysqld_db_t:s0, ` +
-				`or keep the files on a file system with labels`}},
+			`mount /nfs has nfs_t want mysqld_db_t pattern "" fix mount /nfs with ` +
+				`context=system_u:object_r:mysqld_db_t:s0, or keep the files on a file system with labels`}},
 		"a mount with one context": {place: data("/fixed/mysql"), want: []string{`mount /fixed has usr_t want ` +
-			`mysqld_db_t pattern "" fix mount /fixed with context=system_u:object_r:mysqld_db_t:s0, or keep the files on a ` +
-			`file system with labels`}},
+			`mysqld_db_t pattern "" fix mount /fixed with context=system_u:object_r:mysqld_db_t:s0, or ` +
+			`keep the files on ` +
+			`a file system with labels`}},
 		"a mount with the right one": {place: data("/good/mysql")},
-		"read only and not there": {place: places.Place{Kind: places.Config, Path: "/data/none"}, labels: map[string]string{
-			"/data": "usr_t"}},
+		"read only and not there": {place: places.Place{Kind: places.Config, Path: "/data/none"},
+			labels: map[string]string{
+				"/data": "usr_t"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := host(t, c.labels, c.local, c.subs).Server(server("mysqld_t", c.place))
 			got := []string{}
 			for _, f := range r.Findings {
 				got = append(got, short(f))
-				if f.Instance != "mysql3306" || len(f.Settings) != 1 || f.Settings[0] != "datadir (/etc/my.cnf:1)" || f.Why == "" {
+				if f.Instance != "mysql3306" || len(f.Settings) != 1 || f.Settings[0] != "datadir "+
+					"(/etc/my.cnf:1)" || f.Why == "" {
 					t.Errorf("%+v", f)
 				}
 			}
@@ -257,13 +265,18 @@ func TestPorts(t *testing.T) {
 		port places.Port
 		want string
 	}{
-		"its own":    {port: places.Port{Protocol: "tcp", Number: 3306}},
-		"a range":    {port: places.Port{Protocol: "tcp", Number: 63140}},
-		"of Galera":  {port: places.Port{Protocol: "tcp", Number: 4567, Peers: true}},
-		"any":        {port: places.Port{Protocol: "tcp", Number: 4568}, want: "port 4568 has unreserved_port_t want mysqld_port_t pattern \"\" fix semanage port -a -t mysqld_port_t -p tcp 4568"},
-		"of another": {port: places.Port{Protocol: "tcp", Number: 4444}, want: "port 4444 has kerberos_port_t want mysqld_port_t pattern \"\" fix semanage port -m -t mysqld_port_t -p tcp 4444"},
+		"its own":   {port: places.Port{Protocol: "tcp", Number: 3306}},
+		"a range":   {port: places.Port{Protocol: "tcp", Number: 63140}},
+		"of Galera": {port: places.Port{Protocol: "tcp", Number: 4567, Peers: true}},
+		"any": {port: places.Port{Protocol: "tcp", Number: 4568},
+			want: "port 4568 has unreserved_port_t want mysqld_port_t pattern \"\" fix semanage port -a -t " +
+				"mysqld_port_t -p tcp 4568"},
+		"of another": {port: places.Port{Protocol: "tcp", Number: 4444},
+			want: "port 4444 has kerberos_port_t want mysqld_port_t pattern \"\" fix semanage port -m -t " +
+				"mysqld_port_t -p tcp 4444"},
 		"of no type": {port: places.Port{Protocol: "tcp", Number: 81}, want: "?"},
-		"by UDP": {port: places.Port{Protocol: "udp", Number: 4567}, want: "port 4567 has unreserved_port_t want  pattern " +
+		"by UDP": {port: places.Port{Protocol: "udp", Number: 4567}, want: "port 4567 has unreserved_port_t want " +
+			" pattern " +
 			"\"\" fix another port that it may use, or a rule: bulkhead selinux explain says which, once it is denied"},
 	} {
 		s := server("mysqld_t")

@@ -82,7 +82,8 @@ func (c *checking) unconfined() {
 		c.add(f, "")
 		return
 	}
-	f.Why = fmt.Sprintf("it runs as %s, which nothing confines; its program belongs in %s, and paths and ports are held "+
+	f.Why = fmt.Sprintf("it runs as %s, which nothing confines; its program belongs in %s, and paths and ports "+
+		"are held "+
 		"against that", runs, c.Domain)
 	f.Fix = append(f.Fix, "start it again through its systemd unit, not from a shell: paths and ports first")
 	c.add(f, "")

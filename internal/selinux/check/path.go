@@ -64,7 +64,8 @@ func (c *checking) access(kind places.Kind, class, target string) (a policydb.Ac
 // kindOf is what a path is for. What is below a directory of data has its label, whatever it is.
 func (c *checking) kindOf(p places.Place) places.Kind {
 	if slices.ContainsFunc(c.Places, func(d places.Place) bool {
-		return d.Kind == places.Data && (d.Path == p.Path || strings.HasPrefix(p.Path, strings.TrimSuffix(d.Path, "/")+"/"))
+		return d.Kind == places.Data && (d.Path == p.Path || strings.HasPrefix(p.Path, strings.TrimSuffix(d.Path,
+			"/")+"/"))
 	}) {
 		return places.Data
 	}
@@ -195,7 +196,8 @@ func (c *checking) judge(p places.Place, kind places.Kind, end selinux.Component
 	usual := func() string { return c.usual(kind, end.Class, allowed) }
 	a, of := c.access(kind, end.Class, has)
 	if !a.Known {
-		c.Undecided = append(c.Undecided, fmt.Sprintf("%s: the policy does not know the type %q, or not all of what is "+
+		c.Undecided = append(c.Undecided, fmt.Sprintf("%s: the policy does not know the type %q, or not all of "+
+			"what is "+
 			"asked of class %s", end.Path, has, end.Class))
 		return true
 	}
@@ -215,7 +217,8 @@ func (c *checking) judge(p places.Place, kind places.Kind, end selinux.Component
 	f.Why = fmt.Sprintf("%s is not allowed %s on %s, whose type is %s", c.Domain, strings.Join(a.Missing, ", "),
 		end.Path, has)
 	if of != end.Class {
-		f.Why = fmt.Sprintf("in %s, whose type is %s, %s may not make a %s that it may use (%s)", end.Path, has, c.Domain, of,
+		f.Why = fmt.Sprintf("in %s, whose type is %s, %s may not make a %s that it may use (%s)", end.Path, has,
+			c.Domain, of,
 			strings.Join(a.Missing, ", "))
 	}
 	tree := end.Class == "dir" && c.alone(end.Path, kind)
@@ -276,12 +279,14 @@ func (c *checking) differs(p places.Place, f Finding, allowed func(string) bool,
 	}
 	if !allowed(f.Contexts) {
 		f.About, f.Want, f.Pattern = Relabel, f.Has, pattern
-		f.Why = fmt.Sprintf("its type %s suits, but the file contexts give it %s, which %s may not use so: it stops at the "+
+		f.Why = fmt.Sprintf("its type %s suits, but the file contexts give it %s, which %s may not use so: it "+
+			"stops at the "+
 			"next relabel", f.Has, f.Contexts, c.Domain)
 		f.Fix = []string{fmt.Sprintf("semanage fcontext -a -t %s %s", f.Has, verdict.Quoted(pattern))}
 	} else {
 		f.About, f.Want = Drift, f.Contexts
-		f.Why = fmt.Sprintf("its type is %s, the file contexts give it %s; %s may use both", f.Has, f.Contexts, c.Domain)
+		f.Why = fmt.Sprintf("its type is %s, the file contexts give it %s; %s may use both", f.Has, f.Contexts,
+			c.Domain)
 		f.Fix = []string{"restorecon -v " + verdict.Quoted(f.Path)}
 	}
 	c.add(f, said(p.Setting, p.From))

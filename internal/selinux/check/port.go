@@ -27,7 +27,8 @@ func (c *checking) port(p places.Port) {
 	a := c.Policy.Access(c.Domain, now.Type, class, permissions)
 	c.Result.Ports = append(c.Result.Ports, CheckedPort{Port: p, Type: now.Type, Fits: a.Known && len(a.Missing) == 0})
 	if !a.Known {
-		c.Undecided = append(c.Undecided, fmt.Sprintf("%s port %d: the policy has no type %s, or no class %s", p.Protocol,
+		c.Undecided = append(c.Undecided, fmt.Sprintf("%s port %d: the policy has no type %s, or no class %s",
+			p.Protocol,
 			p.Number, now.Type, class))
 		return
 	}
@@ -55,7 +56,8 @@ func (c *checking) port(p places.Port) {
 	}
 	f.Fix = []string{fmt.Sprintf("semanage port %s -t %s -p %s %d", how, f.Want, p.Protocol, p.Number)}
 	if f.Want == "" {
-		f.Fix = []string{"another port that it may use, or a rule: bulkhead selinux explain says which, once it is denied"}
+		f.Fix = []string{"another port that it may use, or a rule: bulkhead selinux explain says which, once it " +
+			"is denied"}
 	}
 	c.add(f, said(p.Setting, p.From))
 }

@@ -13,7 +13,8 @@ import (
 // tablespace.
 func (c *collector) mysql() {
 	dir := c.inst.DataDir
-	c.file(Data, dir, "datadir", "innodb_undo_directory", "innodb_parallel_doublewrite_path", "innodb_log_group_home_dir",
+	c.file(Data, dir, "datadir", "innodb_undo_directory", "innodb_parallel_doublewrite_path",
+		"innodb_log_group_home_dir",
 		"innodb_data_home_dir", "innodb_doublewrite_dir", "innodb_temp_tablespaces_dir", "log_bin_index",
 		"relay_log_index", "relay_log_info_file", "master_info_file", "wsrep_data_home_dir", "keyring_file_data",
 		"secure_file_priv", "aria_log_dir_path", "rocksdb_datadir", "rocksdb_wal_dir")
@@ -143,8 +144,8 @@ func (c *collector) galera() {
 		cmp.Or(portOf(receive), stateTransferPort), true)
 }
 
-// ProviderOptions reads "base_dir = /var/lib/mysql/; gcache.dir = /fast; …" of wsrep_provider_options. The last one of a
-// name wins.
+// ProviderOptions reads "base_dir = /var/lib/mysql/; gcache.dir = /fast; …" of wsrep_provider_options. The last one
+// of a name wins.
 func ProviderOptions(text string) map[string]string {
 	all := map[string]string{}
 	for one := range strings.SplitSeq(text, ";") {

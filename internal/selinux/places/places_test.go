@@ -23,7 +23,8 @@ func of(inst engine.Instance, settings map[string]string) (got []string) {
 		got = append(got, fmt.Sprintf("%s %s %s", p.Setting, p.Kind, p.Path))
 	}
 	for _, p := range ports {
-		got = append(got, strings.TrimSuffix(fmt.Sprintf("%s %s %d %v", p.Setting, p.Protocol, p.Number, p.Peers), " false"))
+		got = append(got, strings.TrimSuffix(fmt.Sprintf("%s %s %d %v", p.Setting, p.Protocol, p.Number, p.Peers),
+			" false"))
 	}
 	return got
 }
@@ -33,8 +34,8 @@ func of(inst engine.Instance, settings map[string]string) (got []string) {
 const documented = `datadir basedir character_sets_dir general_log_file init_file innodb_undo_directory innodb_tmpdir
 innodb_temp_data_file_path innodb_parallel_doublewrite_path innodb_log_group_home_dir innodb_data_home_dir
 innodb_data_file_path innodb_buffer_pool_filename lc_messages_dir log_bin_basename log_bin_index log_error pid_file
-plugin_dir relay_log_basename relay_log_info_file slave_load_tmpdir slow_query_log_file socket ssl_ca ssl_capath ssl_cert
-ssl_crl ssl_crlpath ssl_key tmpdir wsrep_data_home_dir wsrep_provider_options
+plugin_dir relay_log_basename relay_log_info_file slave_load_tmpdir slow_query_log_file socket ssl_ca ssl_capath
+ssl_cert ssl_crl ssl_crlpath ssl_key tmpdir wsrep_data_home_dir wsrep_provider_options
 innodb_doublewrite_dir innodb_directories innodb_temp_tablespaces_dir innodb_redo_log_archive_dirs replica_load_tmpdir
 secure_file_priv audit_log_file keyring_file_data mysqlx_socket admin_ssl_cert mysqlx_ssl_key
 port admin_port mysqlx_port wsrep_node_address wsrep_sst_receive_address group_replication_local_address`
@@ -48,7 +49,8 @@ func TestDocumentedSettings(t *testing.T) {
 	}
 	for _, of := range []string{engine.MySQL, engine.PostgreSQL, engine.Redis} {
 		for _, name := range places.Settings(of) {
-			if strings.Contains(name, "password") || strings.Contains(name, "auth") || strings.ContainsAny(name, "'\" ") {
+			if strings.Contains(name, "password") || strings.Contains(name, "auth") || strings.ContainsAny(name,
+				"'\" ") {
 				t.Errorf("%s asks for %q", of, name)
 			}
 		}
@@ -61,15 +63,19 @@ func TestOf(t *testing.T) {
 		settings map[string]string
 		want     string // lines
 	}{
-		"nothing set": {engine.Instance{Engine: engine.MySQL, DataDir: "/d", Socket: "/s", Ports: []int{3306}, Config: "/c"},
-			nil, "data directory data /d\nconfiguration file configuration /c\nsocket runtime /s\nlistening socket tcp 3306"},
+		"nothing set": {engine.Instance{Engine: engine.MySQL, DataDir: "/d", Socket: "/s", Ports: []int{3306},
+			Config: "/c"},
+			nil, "data directory data /d\nconfiguration file configuration /c\nsocket runtime /s\nlistening " +
+				"socket tcp 3306"},
 		"relative and lists": {engine.Instance{Engine: engine.MySQL, DataDir: "/d"}, map[string]string{
-			"datadir": "/d/", "innodb_data_home_dir": "inno", "innodb_data_file_path": "ibdata1:12M;/x/ib2:12M:autoextend",
+			"datadir": "/d/", "innodb_data_home_dir": "inno",
+			"innodb_data_file_path":      "ibdata1:12M;/x/ib2:12M:autoextend",
 			"innodb_temp_data_file_path": "../tmp/ibtmp1:12M", "log_bin": "binlog", "log_bin_basename": "/b/bin",
 			"relay_log": "/r/relay", "innodb_directories": "/i1;/i2", "innodb_redo_log_archive_dirs": "a:/ra;b:/rb",
 			"tmpdir": "/t1:/t2", "log_error": "./host", "slow_query_log_file": "slow.log", "secure_file_priv": "NULL",
 			"basedir": "/usr", "lc_messages_dir": "share", "ssl_ca": "ca.pem", "general_log_file": "",
-			"pid_file": "/p/m.pid", "port": "3307", "skip_networking": "OFF", "mysqlx_port": "33060", "admin_port": "33062",
+			"pid_file": "/p/m.pid", "port": "3307", "skip_networking": "OFF", "mysqlx_port": "33060",
+			"admin_port":                      "33062",
 			"group_replication_local_address": "node:33061", "innodb_buffer_pool_filename": "ib_pool"},
 			`datadir data /d
 innodb_data_home_dir data /d/inno
@@ -116,7 +122,8 @@ wsrep_sst_receive_address tcp 4444 true`},
 wsrep_provider_options: gmcast.listen_addr tcp 4567 true
 wsrep_provider_options: ist.recv_addr tcp 4568 true
 wsrep_sst_receive_address tcp 4444 true`},
-		"PostgreSQL": {engine.Instance{Engine: engine.PostgreSQL, DataDir: "/d", Config: "/e/postgresql.conf", Port: 5433,
+		"PostgreSQL": {engine.Instance{Engine: engine.PostgreSQL, DataDir: "/d", Config: "/e/postgresql.conf",
+			Port:  5433,
 			Ports: []int{5433}}, map[string]string{"hba_file": "pg_hba.conf", "log_directory": "log", "port": "5433",
 			"ssl_cert_file": "server.crt", "unix_socket_directories": "/run/pg, @abstract,/tmp"},
 			`hba_file configuration /e/pg_hba.conf
@@ -163,7 +170,8 @@ func FuzzOf(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b, c string) {
 		for n, engineName := range []string{engine.MySQL, engine.PostgreSQL, engine.Redis} {
 			names := places.Settings(engineName)
-			paths, ports := places.Of(engine.Instance{Engine: engineName, DataDir: "/d"}, func(name string) (string, string) {
+			paths, ports := places.Of(engine.Instance{Engine: engineName, DataDir: "/d"}, func(name string) (string,
+				string) {
 				if name == "wsrep_provider_options" {
 					return b, "f"
 				}

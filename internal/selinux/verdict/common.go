@@ -20,6 +20,6 @@ func Unconfined(domain string) bool { return slices.Contains(starters, domain) }
 // Trap says why a boolean opens far more than it seems to; "" is none that is known to.
 func Trap(boolean string) string { return traps[boolean] }
 
-// BestPort is, of the types of ports that a domain may use, the one that is named as the domain is, or else the one with
-// the fewest ports; "" is none.
+// BestPort is, of the types of ports that a domain may use, the one that is named as the domain is, or else the one
+// with the fewest ports; "" is none.
 func BestPort(domain string, may map[string][]policydb.Port) string { return narrowest(domain, may) }
