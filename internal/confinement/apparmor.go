@@ -61,10 +61,13 @@ func (l *look) apparmor(paths []places.Place) {
 func (l *look) within(c apparmor.Confinement, p places.Place) error {
 	w, err := l.from.Way(l.inst.Main.PID, p.Path)
 	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // the server ended
+		case errors.Is(err, fs.ErrPermission):
+			return errors.New("only root may follow paths as the server sees them; run it with sudo")
+		default:
+			l.not("%s (%s): %v", p.Setting, p.From, err)
 		}
-		l.not("%s (%s): %v", p.Setting, p.From, err)
 		return nil
 	}
 	real, tree := w.Last().Path, w.Last().Class == "dir"

@@ -226,8 +226,7 @@ func (l *look) open(known []places.Place) (more []places.Place) {
 		return nil // said of the open files already
 	}
 	for _, f := range files {
-		_, err := l.host.Root.Lstat(f.Path)
-		if !within(known, f.Path) && err == nil && !pseudo(f.Path) {
+		if !within(known, f.Path) && !pseudo(f.Path) {
 			more = append(more, places.Place{Setting: "open for writing", From: "open files", Kind: places.Log,
 				Path: f.Path})
 		}

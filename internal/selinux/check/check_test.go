@@ -196,8 +196,21 @@ func TestPlaces(t *testing.T) {
 			want: []string{`label /var/lib/mysql has unlabeled_t want mysqld_db_t pattern "" fix ` +
 				`restorecon -R -v /var/lib/mysql`}},
 		"a network file system": {place: data("/nfs/mysql"), labels: map[string]string{"/nfs": "usr_t"}, want: []string{
-			`mount /nfs has nfs_t want mysqld_db_t pattern "" fix mount /nfs with ` +
-				`context=system_u:object_r:mysqld_db_t:s0, or keep the files on a file system with labels`}},
+			`mount /nfs has nfs_t want mysqld_db_t pattern "" fix setsebool -P use_nfs on`}},
+		"a socket in /tmp": {place: places.Place{Kind: places.Runtime, Path: "/tmp/my.sock"}, want: []string{
+			`label /tmp has tmp_t want  pattern "" fix another path, or a rule: bulkhead selinux explain says which, ` +
+				`once it is denied`}},
+		"below what was not restored": {place: places.Place{Kind: places.Certificate, Path: "/home/cert.pem"},
+			local: "/home -d u:object_r:bin_t:s0\n", labels: map[string]string{"/home": "default_t",
+				"/home/cert.pem": "cert_t"}, want: []string{
+				`label /home has default_t want bin_t pattern "" fix restorecon -v /home`,
+				`relabel /home/cert.pem has cert_t want cert_t pattern "/home/cert\\.pem" fix ` +
+					`semanage fcontext -a -t cert_t '/home/cert\.pem'`}},
+		"below what is closed to it": {place: places.Place{Kind: places.Certificate, Path: "/home/cert.pem"},
+			local: "/home -d u:object_r:unlabeled_t:s0\n/home/.* u:object_r:cert_t:s0\n", labels: map[string]string{
+				"/home": "unlabeled_t", "/home/cert.pem": "cert_t"}, want: []string{
+				`label /home has unlabeled_t want  pattern "" fix another path, or a rule: bulkhead selinux explain ` +
+					`says which, once it is denied`}},
 		"a mount with one context": {place: data("/fixed/mysql"), want: []string{`mount /fixed has usr_t want ` +
 			`mysqld_db_t pattern "" fix mount /fixed with context=system_u:object_r:mysqld_db_t:s0, or ` +
 			`keep the files on ` +
@@ -221,10 +234,7 @@ func TestPlaces(t *testing.T) {
 				t.Errorf("%s\nwant\n%s\nundecided %q", strings.Join(got, "\n"), strings.Join(c.want, "\n"), r.Undecided)
 			}
 			for _, p := range r.Paths {
-				denied := slices.ContainsFunc(r.Findings, func(f check.Finding) bool {
-					return f.Denied && f.Class != "" &&
-						f.Path != "/data"
-				})
+				denied := slices.ContainsFunc(r.Findings, func(f check.Finding) bool { return f.Denied })
 				if p.Fits == denied {
 					t.Errorf("fits is %v: %+v", p.Fits, p)
 				}

@@ -26,7 +26,7 @@ func (c *checking) domains() {
 		}
 	}
 	if c.Domain == "" {
-		c.Undecided = append(c.Undecided, "the domain of its main process cannot be read: only root may")
+		c.undecided("the domain of its main process is not told")
 		return
 	}
 	if verdict.Unconfined(c.Domain) {

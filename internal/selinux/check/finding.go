@@ -170,6 +170,13 @@ func (c *checking) add(f Finding, setting string) {
 	c.Findings = append(c.Findings, f)
 }
 
+// undecided notes what cannot be told, once.
+func (c *checking) undecided(text string) {
+	if !slices.Contains(c.Undecided, text) {
+		c.Undecided = append(c.Undecided, text)
+	}
+}
+
 // typeOf is the type of a context.
 func typeOf(context string) string {
 	k, _ := avc.ParseContext(context)

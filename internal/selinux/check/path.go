@@ -34,7 +34,7 @@ var changed = []string{"getattr", "search", "open", "read", "write", "add_name",
 // made is the class of what a server makes where a path of a kind is not there yet.
 func made(kind places.Kind, name string) string {
 	switch {
-	case kind == places.Runtime && (strings.HasSuffix(name, ".pid") || strings.HasSuffix(name, "pid")):
+	case kind == places.Runtime && strings.HasSuffix(name, "pid"):
 		return "file"
 	case kind == places.Runtime:
 		return "sock_file"
@@ -64,8 +64,7 @@ func (c *checking) access(kind places.Kind, class, target string) (a policydb.Ac
 // kindOf is what a path is for. What is below a directory of data has its label, whatever it is.
 func (c *checking) kindOf(p places.Place) places.Kind {
 	if slices.ContainsFunc(c.Places, func(d places.Place) bool {
-		return d.Kind == places.Data && (d.Path == p.Path || strings.HasPrefix(p.Path, strings.TrimSuffix(d.Path,
-			"/")+"/"))
+		return d.Kind == places.Data && strings.HasPrefix(p.Path+"/", strings.TrimSuffix(d.Path, "/")+"/")
 	}) {
 		return places.Data
 	}
@@ -75,21 +74,25 @@ func (c *checking) kindOf(p places.Place) places.Kind {
 // place follows the way to a path.
 func (c *checking) place(p places.Place) {
 	w, err := c.Files.Way(c.PID, p.Path)
-	if err != nil {
-		if !errors.Is(err, fs.ErrNotExist) {
-			c.Undecided = append(c.Undecided, fmt.Sprintf("%s: %v", said(p.Setting, p.From), err))
-		}
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // the server ended
+		return
+	case errors.Is(err, fs.ErrPermission):
+		c.undecided("paths: only root may follow them as the server sees them; run it with sudo")
+		return
+	case err != nil:
+		c.undecided(fmt.Sprintf("%s: %v", said(p.Setting, p.From), err))
 		return
 	}
-	last := len(w.Components) - 1
+	last, reached := len(w.Components)-1, true
 	for i, part := range w.Components {
 		if i < last && part.Class == "dir" || part.Class == "lnk_file" {
-			c.passed(p, part)
+			reached = c.passed(p, part) && reached
 		}
 	}
 	end := w.Last()
 	if w.Missing != "" {
-		c.absent(p, w)
+		c.absent(p, w, reached)
 		return
 	}
 	kind := c.kindOf(p)
@@ -106,6 +109,7 @@ func (c *checking) place(p places.Place) {
 	case known:
 		done.Fits = c.judge(p, kind, end, 0)
 	}
+	done.Fits = done.Fits && reached
 	c.Paths = append(c.Paths, done)
 	if end.Class == "dir" && done.Fits && p.Kind == places.Data && c.Entries != nil {
 		c.inside(p, end.Path)
@@ -124,7 +128,7 @@ func (c *checking) parent(w selinux.Way) selinux.Component {
 }
 
 // passed asks whether the domain may go through a directory or a link.
-func (c *checking) passed(p places.Place, part selinux.Component) {
+func (c *checking) passed(p places.Place, part selinux.Component) bool {
 	permissions := []string{"search"}
 	if part.Class == "lnk_file" {
 		permissions = []string{"read"}
@@ -132,7 +136,7 @@ func (c *checking) passed(p places.Place, part selinux.Component) {
 	has := typeOf(part.Label)
 	a := c.Policy.Access(c.Domain, has, part.Class, permissions)
 	if !a.Known || len(a.Missing) == 0 {
-		return // a type that the policy does not know is said of the path itself
+		return true // a type that the policy does not know is said of the path itself
 	}
 	f := Finding{About: Label, Path: part.Path, Class: part.Class, Domain: c.Domain, Has: has, Missing: a.Missing,
 		Denied: true, way: true}
@@ -152,16 +156,17 @@ func (c *checking) passed(p places.Place, part selinux.Component) {
 	}
 	c.fix(&f, a, allowed, usual, false)
 	c.add(f, said(p.Setting, p.From))
+	return false
 }
 
 // absent is for a path of which the last part is not there yet: may it be made?
-func (c *checking) absent(p places.Place, w selinux.Way) {
+func (c *checking) absent(p places.Place, w selinux.Way, reached bool) {
 	dir := w.Last()
 	if !writes(c.kindOf(p)) || path.Dir(w.Missing) != dir.Path || dir.Class != "dir" {
 		return
 	}
 	class := made(p.Kind, p.Path)
-	done := Checked{Place: p, Real: w.Missing, Class: class, Fits: c.maker(p, dir, class)}
+	done := Checked{Place: p, Real: w.Missing, Class: class, Fits: c.maker(p, dir, class) && reached}
 	done.Contexts, _ = c.Contexts.Expected(w.Missing, class)
 	c.Paths = append(c.Paths, done)
 }
@@ -196,9 +201,8 @@ func (c *checking) judge(p places.Place, kind places.Kind, end selinux.Component
 	usual := func() string { return c.usual(kind, end.Class, allowed) }
 	a, of := c.access(kind, end.Class, has)
 	if !a.Known {
-		c.Undecided = append(c.Undecided, fmt.Sprintf("%s: the policy does not know the type %q, or not all of "+
-			"what is "+
-			"asked of class %s", end.Path, has, end.Class))
+		c.undecided(fmt.Sprintf("%s: the policy does not know the type %q, or not all of what is asked of class %s",
+			end.Path, has, end.Class))
 		return true
 	}
 	labels, err := c.Files.Labelling(c.PID, end.Path)
@@ -218,8 +222,7 @@ func (c *checking) judge(p places.Place, kind places.Kind, end selinux.Component
 		end.Path, has)
 	if of != end.Class {
 		f.Why = fmt.Sprintf("in %s, whose type is %s, %s may not make a %s that it may use (%s)", end.Path, has,
-			c.Domain, of,
-			strings.Join(a.Missing, ", "))
+			c.Domain, of, strings.Join(a.Missing, ", "))
 	}
 	tree := end.Class == "dir" && c.alone(end.Path, kind)
 	if end.Class == "dir" && !tree {
@@ -231,7 +234,7 @@ func (c *checking) judge(p places.Place, kind places.Kind, end selinux.Component
 	}
 	if !labels.Own {
 		f.About, f.Want = Mount, usual()
-		c.mount(&f, labels)
+		c.mount(&f, labels, a)
 		c.add(f, said(p.Setting, p.From))
 		return false
 	}
@@ -264,7 +267,7 @@ func (c *checking) usual(kind places.Kind, class string, allowed func(string) bo
 func (c *checking) common(name, class string) string {
 	for _, dir := range places.Shared {
 		if strings.HasPrefix(name, dir+"/") {
-			t, _ := c.Contexts.Expected(dir+"/no-package-has-this", class)
+			t, _ := c.Contexts.Expected(path.Join(dir, beside), class)
 			return t
 		}
 	}
@@ -279,9 +282,8 @@ func (c *checking) differs(p places.Place, f Finding, allowed func(string) bool,
 	}
 	if !allowed(f.Contexts) {
 		f.About, f.Want, f.Pattern = Relabel, f.Has, pattern
-		f.Why = fmt.Sprintf("its type %s suits, but the file contexts give it %s, which %s may not use so: it "+
-			"stops at the "+
-			"next relabel", f.Has, f.Contexts, c.Domain)
+		f.Why = fmt.Sprintf("its type %s suits, but the file contexts give it %s, which %s may not use so: it stops "+
+			"at the next relabel", f.Has, f.Contexts, c.Domain)
 		f.Fix = []string{fmt.Sprintf("semanage fcontext -a -t %s %s", f.Has, verdict.Quoted(pattern))}
 	} else {
 		f.About, f.Want = Drift, f.Contexts
@@ -305,7 +307,8 @@ func (c *checking) fix(f *Finding, a policydb.Access, allowed func(string) bool,
 		f.Fix = []string{restore}
 		return
 	}
-	if t := usual(); t != "" && t != f.Has {
+	named := c.named(f.Path, f.Class)
+	if t := usual(); !named && t != "" && t != f.Has {
 		f.Want, f.Pattern = t, verdict.Pattern(f.Path)
 		if tree {
 			f.Pattern += "(/.*)?"
@@ -315,6 +318,27 @@ func (c *checking) fix(f *Finding, a policydb.Access, allowed func(string) bool,
 		f.Fix = []string{fmt.Sprintf("semanage fcontext -a -t %s %s", t, verdict.Quoted(f.Pattern)), restore}
 		return
 	}
+	if named {
+		f.Why += "; the file contexts name this path, and give it another purpose: its label is not to be changed"
+	}
+	if !c.boolean(f, a) {
+		f.Why += "; no label of the file contexts and no boolean was found that would put it right"
+		f.Fix = []string{"another path, or a rule: bulkhead selinux explain says which, once it is denied"}
+	}
+}
+
+// beside is a name that no package has.
+const beside = "no-package-has-this"
+
+// named says whether the file contexts mean a path itself, as /tmp or /home, and not all that is beside it.
+func (c *checking) named(name, class string) bool {
+	t, known := c.Contexts.Expected(name, class)
+	other, _ := c.Contexts.Expected(path.Join(path.Dir(name), beside), class)
+	return known && t != other
+}
+
+// boolean names a narrow one that would allow it.
+func (c *checking) boolean(f *Finding, a policydb.Access) bool {
 	for _, b := range a.Booleans {
 		if why := verdict.Trap(b.Name); why != "" {
 			f.Why += fmt.Sprintf("; boolean %s would allow it, but %s", b.Name, why)
@@ -324,14 +348,13 @@ func (c *checking) fix(f *Finding, a policydb.Access, allowed func(string) bool,
 		f.Boolean = b.Name
 		f.Why += fmt.Sprintf("; boolean %s=%s allows it", b.Name, to)
 		f.Fix = []string{fmt.Sprintf("setsebool -P %s %s", b.Name, to)}
-		return
+		return true
 	}
-	f.Why += "; no label of the file contexts and no boolean was found that would put it right"
-	f.Fix = []string{"another path, or a rule: bulkhead selinux explain says which, once it is denied"}
+	return false
 }
 
 // mount is for a file system whose files have no labels of their own.
-func (c *checking) mount(f *Finding, l selinux.Labelling) {
+func (c *checking) mount(f *Finding, l selinux.Labelling, a policydb.Access) {
 	if l.Context != "" {
 		f.Why += fmt.Sprintf("; %s is mounted with context=%s, which is for all of its files", l.Mount, l.Context)
 	} else {
@@ -339,6 +362,9 @@ func (c *checking) mount(f *Finding, l selinux.Labelling) {
 			l.Mount)
 	}
 	f.Path, f.Class = l.Mount, "dir"
+	if c.boolean(f, a) {
+		return
+	}
 	if f.Want == "" {
 		f.Fix = []string{"another file system, or a rule: bulkhead selinux explain says which, once it is denied"}
 		return

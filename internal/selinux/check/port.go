@@ -27,9 +27,8 @@ func (c *checking) port(p places.Port) {
 	a := c.Policy.Access(c.Domain, now.Type, class, permissions)
 	c.Result.Ports = append(c.Result.Ports, CheckedPort{Port: p, Type: now.Type, Fits: a.Known && len(a.Missing) == 0})
 	if !a.Known {
-		c.Undecided = append(c.Undecided, fmt.Sprintf("%s port %d: the policy has no type %s, or no class %s",
-			p.Protocol,
-			p.Number, now.Type, class))
+		c.undecided(fmt.Sprintf("%s port %d: the policy has no type %s, or no class %s", p.Protocol, p.Number, now.Type,
+			class))
 		return
 	}
 	if len(a.Missing) == 0 {
