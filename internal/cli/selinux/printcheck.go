@@ -3,6 +3,7 @@ package selinux
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -30,12 +31,8 @@ func printCheck(out io.Writer, r *confinement.Report) {
 		printInstance(out, i)
 	}
 	render.Println(out)
-	denied := "denied"
-	if r.SELinux.Mode == confinement.Allowing {
-		denied = "would be denied"
-	}
 	for _, f := range r.Findings {
-		printFinding(out, f, denied)
+		printFinding(out, f, wordFor(r, f))
 	}
 	for _, rule := range r.Rules {
 		printRule(out, rule)
@@ -179,7 +176,23 @@ func booleans(all []policydb.Boolean) string {
 	return strings.Join(said, ", ")
 }
 
-func printFinding(out io.Writer, f check.Finding, denied string) {
+// wordFor says how sure a finding is: what is denied in permissive mode, or to a server that nothing confines yet, is
+// allowed today.
+func wordFor(r *confinement.Report, f check.Finding) string {
+	free := slices.ContainsFunc(r.Findings, func(g check.Finding) bool {
+		return g.Instance == f.Instance && (g.About == check.Domain || g.About == check.Permissive)
+	})
+	switch {
+	case f.Denied && (free || r.SELinux.Mode == confinement.Allowing):
+		return "would be denied"
+	case f.Denied:
+		return "denied"
+	}
+	return map[string]string{check.Relabel: "until the next relabel", check.Drift: "other label",
+		check.Domain: "not confined", check.Permissive: "permissive"}[f.About]
+}
+
+func printFinding(out io.Writer, f check.Finding, word string) {
 	what := f.Path
 	switch {
 	case f.Port > 0:
@@ -189,20 +202,21 @@ func printFinding(out io.Writer, f check.Finding, denied string) {
 	case what == "":
 		what = f.Domain
 	}
-	word := map[string]string{check.Relabel: "until the next relabel", check.Drift: "other label",
-		check.Domain: "not confined", check.Permissive: "permissive"}[f.About]
-	if f.Denied {
-		word = denied
-	}
 	has := " has " + orDash(f.Has)
 	switch {
 	case f.About == check.Permissive:
 		has = ""
+	case f.About == check.Domain:
+		what, has = "it", " runs as "+f.Has
 	case f.Entries > 1:
 		has = " have " + orDash(f.Has)
 	}
+	should := ", should have "
+	if f.About == check.Domain {
+		should = ", should run as "
+	}
 	if f.Want != "" && f.Want != f.Has {
-		has += ", should have " + f.Want
+		has += should + f.Want
 	}
 	render.Printf(out, "%s: %s: %s%s\n", word, f.Instance, what, has)
 	lines(out, "set", f.Settings)
