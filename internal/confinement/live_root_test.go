@@ -75,7 +75,8 @@ func TestLiveServersRoot(t *testing.T) {
 			}
 			i := r.Instances[at]
 			t.Logf("%+v", i)
-			found := slices.DeleteFunc(slices.Clone(r.Findings), func(f check.Finding) bool { return f.Instance != name })
+			found := slices.DeleteFunc(slices.Clone(r.Findings),
+				func(f check.Finding) bool { return f.Instance != name })
 			if i.SELinux == nil || i.SELinux.Domain == "" || !has(found, check.Domain) || len(i.SELinux.Undecided) > 0 {
 				t.Fatalf("its domain: %+v", i)
 			}

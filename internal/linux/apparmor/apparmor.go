@@ -51,10 +51,8 @@ func (h Host) Of(pid int) (Confinement, error) {
 // parseConfinement reads "unconfined" or "/usr/sbin/mysqld (enforce)". A name may have blanks.
 func parseConfinement(text string) Confinement {
 	text = strings.TrimRight(text, "\x00\n ")
-	name, mode, found := strings.Cut(text, " (")
-	if at := strings.LastIndex(text, " ("); found && strings.HasSuffix(text, ")") {
-		name, mode = text[:at], strings.TrimSuffix(text[at+2:], ")")
-		return Confinement{Profile: name, Mode: mode}
+	if at := strings.LastIndex(text, " ("); at >= 0 && strings.HasSuffix(text, ")") {
+		return Confinement{Profile: text[:at], Mode: strings.TrimSuffix(text[at+2:], ")")}
 	}
 	if text == "unconfined" || text == "" {
 		return Confinement{Mode: "unconfined"}

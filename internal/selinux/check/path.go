@@ -90,30 +90,35 @@ func (c *checking) place(p places.Place) {
 			reached = c.passed(p, part) && reached
 		}
 	}
-	end := w.Last()
 	if w.Missing != "" {
 		c.absent(p, w, reached)
 		return
 	}
-	kind := c.kindOf(p)
-	_, known := needs[kind][end.Class]
-	done := Checked{Place: p, Real: end.Path, Class: end.Class, Type: typeOf(end.Label), Fits: true}
+	end := w.Last()
+	done := Checked{Place: p, Real: end.Path, Class: end.Class, Type: typeOf(end.Label)}
 	done.Contexts, _ = c.Contexts.Expected(end.Path, end.Class)
-	switch parent := c.parent(w); {
-	case p.Kind == places.Runtime && end.Class != "dir":
-		// It is made anew at each start, with the type that the directory makes it have.
-		done.Fits = c.maker(p, parent, end.Class)
-	case known && p.Kind == places.Log && end.Class != "dir":
-		again := c.maker(p, parent, end.Class) // as after a rotation
-		done.Fits = c.judge(p, kind, end, 0) && again
-	case known:
-		done.Fits = c.judge(p, kind, end, 0)
-	}
-	done.Fits = done.Fits && reached
+	done.Fits = c.fits(p, w) && reached
 	c.Paths = append(c.Paths, done)
 	if end.Class == "dir" && done.Fits && p.Kind == places.Data && c.Entries != nil {
 		c.inside(p, end.Path)
 	}
+}
+
+// fits judges what is at the end of a way.
+func (c *checking) fits(p places.Place, w selinux.Way) bool {
+	end, kind := w.Last(), c.kindOf(p)
+	_, known := needs[kind][end.Class]
+	switch {
+	case p.Kind == places.Runtime && end.Class != "dir":
+		// It is made anew at each start, with the type that the directory makes it have.
+		return c.maker(p, c.parent(w), end.Class)
+	case !known:
+		return true
+	case p.Kind == places.Log && end.Class != "dir":
+		again := c.maker(p, c.parent(w), end.Class) // as after a rotation
+		return c.judge(p, kind, end, 0) && again
+	}
+	return c.judge(p, kind, end, 0)
 }
 
 // parent is the directory that the end of a way is in.
