@@ -178,15 +178,22 @@ func (l *look) places(ctx context.Context) ([]places.Place, []places.Port) {
 	if login != nil {
 		read, _ = settings.Of(ctx, l.host, l.inst, l.process, nil)
 	}
+	known, why := 0, error(nil)
 	paths, ports := places.Of(l.inst, func(name string) (value, from string) {
 		s, err := told.Get(name)
 		if err != nil {
-			if s, err = read.Get(name); err != nil {
-				return "", ""
-			}
+			s, err = read.Get(name)
 		}
+		if err != nil {
+			why = err
+			return "", ""
+		}
+		known++
 		return s.Value, strings.TrimSuffix(s.From, ":")
 	})
+	if known == 0 && why != nil {
+		l.not("none of its settings of paths and ports is known: %v", why)
+	}
 	source := recognise.SourceOf(l.host)
 	if l.inst.Engine == engine.MySQL {
 		for _, name := range (options.Reader{Source: source}).MySQL(l.process).Files.Includes {

@@ -180,6 +180,10 @@ func TestAllInstances(t *testing.T) {
 		"redis26379  1"}; !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
+	if said := strings.Join(r.Instances[3].NotAsked, "\n"); !strings.Contains(said, "none of its settings of paths") ||
+		!strings.Contains(said, "--dsn") {
+		t.Errorf("Redis, whose title hides its settings: %q", said)
+	}
 	for at, f := range r.Findings[1:] {
 		if f.Denied && !r.Findings[at].Denied {
 			t.Errorf("what is denied comes after %+v", r.Findings[at])

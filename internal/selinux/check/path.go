@@ -152,7 +152,9 @@ func (c *checking) passed(p places.Place, part selinux.Component) bool {
 		return b.Known && len(b.Missing) == 0
 	}
 	usual := func() string {
-		for _, name := range places.Customary(c.Engine, p.Kind) {
+		// One type for the directories of all kinds, that of the parent of the data where it suits.
+		for _, name := range slices.Concat(places.Customary(c.Engine, places.Data),
+			places.Customary(c.Engine, p.Kind)) {
 			if kind, known := c.Contexts.Expected(path.Dir(name), "dir"); known && allowed(kind) {
 				return kind
 			}

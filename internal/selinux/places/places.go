@@ -112,7 +112,7 @@ var customary = map[string]map[Kind][]string{
 	},
 	engine.PostgreSQL: {
 		Data:      {"/var/lib/pgsql/data", "/var/lib/postgresql/15/main", "/var/lib/postgresql"},
-		Log:       {"/var/lib/pgsql/data/log", "/var/log/postgresql/postgresql.log"},
+		Log:       {"/var/log/postgresql/postgresql.log", "/var/lib/pgsql/data/log"},
 		Runtime:   {"/run/postgresql/.s.PGSQL.5432"},
 		Config:    {"/var/lib/pgsql/data/postgresql.conf", "/etc/postgresql/15/main/postgresql.conf"},
 		Program:   {"/usr/bin/postgres", "/usr/lib/postgresql/15/bin/postgres"},
