@@ -39,7 +39,7 @@ func found() *confinement.Report {
 				SELinux: &check.Result{
 					Domain: "mysqld_t", Domains: []check.InDomain{{Domain: "mysqld_t", Processes: []int{7, 8}},
 						{Processes: []int{9}}},
-					Paths: []check.Checked{{Fits: true}, {}},
+					Paths: []check.Checked{{Fits: true}, {}, {Undecided: true}},
 					Ports: []check.CheckedPort{{Port: places.Port{Number: 3306,
 						Protocol: "tcp"}, Type: "mysqld_port_t", Fits: true}}, Undecided: []string{"/x: no answer"}},
 				NotAsked: []string{"mysql3306 was not asked for its settings: refused"}},

@@ -115,20 +115,23 @@ func printInstance(out io.Writer, i confinement.Instance) {
 			render.Printf(out, "  domain    %s: %s\n", name, render.Count(len(d.Processes), "process", "processes"))
 		}
 		if s.Domain != "" {
-			bad := 0
+			bad, open := 0, 0
 			for _, p := range s.Paths {
-				if !p.Fits {
+				switch {
+				case p.Undecided:
+					open++
+				case !p.Fits:
 					bad++
 				}
 			}
-			render.Printf(out, "  paths     %d looked at, %s\n", len(s.Paths), unfit(bad))
+			render.Printf(out, "  paths     %d looked at, %s\n", len(s.Paths), unfit(bad, open))
 			bad = 0
 			for _, p := range s.Ports {
 				if !p.Fits {
 					bad++
 				}
 			}
-			render.Printf(out, "  ports     %s, %s\n", ports(s.Ports), unfit(bad))
+			render.Printf(out, "  ports     %s, %s\n", ports(s.Ports), unfit(bad, 0))
 			render.Printf(out, "  booleans  %s\n", booleans(i.Booleans))
 		}
 		for _, u := range s.Undecided {
@@ -147,11 +150,17 @@ func printInstance(out io.Writer, i confinement.Instance) {
 	}
 }
 
-func unfit(n int) string {
-	if n == 0 {
-		return "all fit"
+func unfit(bad, open int) string {
+	text := "all fit"
+	if bad > 0 {
+		text = render.Count(bad, "does not fit", "do not fit")
+	} else if open > 0 {
+		text = "the others fit"
 	}
-	return render.Count(n, "does not fit", "do not fit")
+	if open > 0 {
+		text = render.Count(open, "is undecided", "are undecided") + ", " + text
+	}
+	return text
 }
 
 func ports(all []check.CheckedPort) string {

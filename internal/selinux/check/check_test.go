@@ -374,6 +374,17 @@ func TestUndecided(t *testing.T) {
 	}
 }
 
+// A label that the policy does not know is neither fit nor unfit.
+func TestUnknownLabel(t *testing.T) {
+	h := host(t, map[string]string{"/var/lib/mysql": "new_t", "/etc/my.cnf": ""}, "", "")
+	config := places.Place{Kind: places.Config, Path: "/etc/my.cnf"}
+	r := h.Server(server("mysqld_t", data("/var/lib/mysql"), config))
+	if len(r.Findings) > 0 || len(r.Undecided) != 2 || len(r.Paths) != 2 || !r.Paths[0].Undecided || r.Paths[0].Fits ||
+		!strings.Contains(r.Undecided[0], `"new_t"`) || !strings.Contains(r.Undecided[1], "no label") {
+		t.Errorf("%+v", r)
+	}
+}
+
 type broken struct{}
 
 func (broken) Way(int, string) (selinux.Way, error) { return selinux.Way{}, errors.New("no answer") }

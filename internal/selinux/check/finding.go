@@ -114,6 +114,8 @@ type Checked struct {
 	Type     string `json:"type"`
 	Contexts string `json:"file_contexts"`
 	Fits     bool   `json:"fits"`
+	// Undecided says that the policy cannot be asked of its type: it is neither fit nor unfit.
+	Undecided bool `json:"undecided"`
 }
 
 // CheckedPort is a port that was looked at.

@@ -98,6 +98,10 @@ func (c *checking) place(p places.Place) {
 	done := Checked{Place: p, Real: end.Path, Class: end.Class, Type: typeOf(end.Label)}
 	done.Contexts, _ = c.Contexts.Expected(end.Path, end.Class)
 	done.Fits = c.fits(p, w) && reached
+	if _, asked := needs[c.kindOf(p)][end.Class]; asked && done.Fits {
+		a, _ := c.access(c.kindOf(p), end.Class, done.Type)
+		done.Undecided, done.Fits = !a.Known, a.Known
+	}
 	c.Paths = append(c.Paths, done)
 	if end.Class == "dir" && done.Fits && p.Kind == places.Data && c.Entries != nil {
 		c.inside(p, end.Path)
@@ -208,8 +212,12 @@ func (c *checking) judge(p places.Place, kind places.Kind, end selinux.Component
 	usual := func() string { return c.usual(kind, end.Class, allowed) }
 	a, of := c.access(kind, end.Class, has)
 	if !a.Known {
-		c.undecided(fmt.Sprintf("%s: the policy does not know the type %q, or not all of what is asked of class %s",
-			end.Path, has, end.Class))
+		why := fmt.Sprintf("the policy does not know the type %q, or not all of what is asked of class %s", has,
+			end.Class)
+		if has == "" {
+			why = "it has no label that can be read"
+		}
+		c.undecided(end.Path + ": " + why)
 		return true
 	}
 	labels, err := c.Files.Labelling(c.PID, end.Path)
