@@ -174,12 +174,13 @@ func TestPlaces(t *testing.T) {
 		"a log elsewhere": {place: places.Place{Kind: places.Log, Path: "/data/log/slow.log"},
 			labels: map[string]string{
 				"/data": "usr_t", "/data/log": "usr_t"}, want: []string{`label /data/log has usr_t want mysqld_log_t ` +
-				`pattern "/data/log(/.*)?" fix semanage fcontext -a -t mysqld_log_t '/data/log(/.*)?'; ` +
-				`restorecon -R -v /data/log`}},
+				`pattern "/data/log" fix semanage fcontext -a -t mysqld_log_t /data/log; restorecon -v /data/log`,
+				`label /data/log/slow.log has default_t want mysqld_log_t pattern "/data/log/slow\\.log" fix ` +
+					`semanage fcontext -a -t mysqld_log_t '/data/log/slow\.log'; restorecon -v /data/log/slow.log`}},
 		"a log to be elsewhere": {place: places.Place{Kind: places.Log, Path: "/other/e.log"},
 			labels: map[string]string{
-				"/other": "usr_t"}, want: []string{`label /other has usr_t want mysqld_log_t pattern "/other(/.*)?" ` +
-				`fix semanage fcontext -a -t mysqld_log_t '/other(/.*)?'; restorecon -R -v /other`}},
+				"/other": "usr_t"}, want: []string{`label /other has usr_t want mysqld_log_t pattern "/other" ` +
+				`fix semanage fcontext -a -t mysqld_log_t /other; restorecon -v /other`}},
 		"a socket": {place: places.Place{Kind: places.Runtime, Path: "/run/mysqld/mysqld.sock"}},
 		"a pid":    {place: places.Place{Kind: places.Runtime, Path: "/run/mysqld/mysqld.pid"}},
 		"/tmp":     {place: places.Place{Kind: places.Temporary, Path: "/tmp"}},

@@ -120,9 +120,9 @@ func (c *checking) fits(p places.Place, w selinux.Way) bool {
 		return true
 	case p.Kind == places.Log && end.Class != "dir":
 		again := c.maker(p, c.parent(w), end.Class) // as after a rotation
-		return c.judge(p, kind, end, 0) && again
+		return c.judge(p, kind, end, 0, false) && again
 	}
-	return c.judge(p, kind, end, 0)
+	return c.judge(p, kind, end, 0, false)
 }
 
 // parent is the directory that the end of a way is in.
@@ -189,7 +189,7 @@ func (c *checking) maker(p places.Place, dir selinux.Component, class string) bo
 	if a.Known && len(a.Missing) == 0 {
 		a = c.Policy.Access(c.Domain, c.Transitions.Created(c.Domain, has, class), class, needs[p.Kind][class])
 	}
-	return !a.Known || len(a.Missing) == 0 || c.judge(p, c.kindOf(p), dir, 0)
+	return !a.Known || len(a.Missing) == 0 || c.judge(p, c.kindOf(p), dir, 0, true)
 }
 
 // alone says whether nothing of another kind is below a directory.
@@ -199,8 +199,10 @@ func (c *checking) alone(dir string, kind places.Kind) bool {
 	})
 }
 
-// judge says whether the label of what is at the end of a way suits; entries are how many stand for it.
-func (c *checking) judge(p places.Place, kind places.Kind, end selinux.Component, entries int) (fits bool) {
+// judge says whether the label of what is at the end of a way suits; entries are how many stand for it. Parent is a
+// directory that no setting names: a file of the server is to be in it, and others may have files there, too, so that its
+// tree is not to be labelled.
+func (c *checking) judge(p places.Place, kind places.Kind, end selinux.Component, entries int, parent bool) (fits bool) {
 	has := typeOf(end.Label)
 	f := Finding{Path: end.Path, Class: end.Class, Domain: c.Domain, Has: has, Entries: entries}
 	contexts, given := c.Contexts.Expected(end.Path, end.Class)
@@ -239,8 +241,11 @@ func (c *checking) judge(p places.Place, kind places.Kind, end selinux.Component
 		f.Why = fmt.Sprintf("in %s, whose type is %s, %s may not make a %s that it may use (%s)", end.Path, has,
 			c.Domain, of, strings.Join(a.Missing, ", "))
 	}
-	tree := end.Class == "dir" && c.alone(end.Path, kind)
-	if end.Class == "dir" && !tree {
+	tree := end.Class == "dir" && !parent && c.alone(end.Path, kind)
+	switch {
+	case parent && kind != places.Data:
+		f.Why += "; where other programs have files in it, a directory of its own is safer"
+	case end.Class == "dir" && !tree:
 		f.Why += "; a directory of its own for what is " + string(kind) + " would be simpler"
 	}
 	if entries > 0 {
@@ -418,5 +423,5 @@ func (c *checking) inside(p places.Place, dir string) {
 	if first.Class == "sock_file" {
 		kind = places.Runtime
 	}
-	c.judge(p, kind, first, wrong)
+	c.judge(p, kind, first, wrong, false)
 }
