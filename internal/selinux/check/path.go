@@ -200,9 +200,10 @@ func (c *checking) alone(dir string, kind places.Kind) bool {
 }
 
 // judge says whether the label of what is at the end of a way suits; entries are how many stand for it. Parent is a
-// directory that no setting names: a file of the server is to be in it, and others may have files there, too, so that its
-// tree is not to be labelled.
-func (c *checking) judge(p places.Place, kind places.Kind, end selinux.Component, entries int, parent bool) (fits bool) {
+// directory that no setting names: a file of the server is to be in it, and others may have files there, too, so that
+// its tree is not to be labelled.
+func (c *checking) judge(p places.Place, kind places.Kind, end selinux.Component, entries int,
+	parent bool) (fits bool) {
 	has := typeOf(end.Label)
 	f := Finding{Path: end.Path, Class: end.Class, Domain: c.Domain, Has: has, Entries: entries}
 	contexts, given := c.Contexts.Expected(end.Path, end.Class)
