@@ -2,19 +2,14 @@
 package selinux
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"bulkhead/internal/api"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/linux/sysroot"
 	"bulkhead/internal/selinux/avc"
@@ -29,13 +24,15 @@ func Command(out io.Writer, look func() (*transaction.Controller, error), print 
 	c := &cobra.Command{
 		Use:   "selinux",
 		Short: "what SELinux denies to databases, and what puts it right",
-		Long: `selinux says what SELinux denies and what puts it right, sets that, and takes it back. It never switches
-SELinux off: most denials are a wrong label, a wrong port or a script's fault, and few need a rule.`,
-		Example: `  bulkhead selinux explain
+		Long: `selinux says what SELinux denies, or would deny, to databases and what puts it right, sets that, and takes it
+back. It never switches SELinux off: most denials are a wrong label, a wrong port or a script's fault, and few need a
+rule.`,
+		Example: `  bulkhead selinux check
+  bulkhead selinux explain
   bulkhead selinux plan
   bulkhead selinux apply --confirm-within 10m`,
 	}
-	c.AddCommand(explainCmd(out, look, print))
+	c.AddCommand(checkCmd(out, look, print), explainCmd(out, look, print))
 	return c
 }
 
@@ -109,53 +106,4 @@ func readNamed(in io.Reader, name string, log *avc.Log, now time.Time) error {
 		return failed(fmt.Errorf("read %q: %w", name, sysroot.Cause(err)), "name a file that is a log")
 	}
 	return nil
-}
-
-// auditConfig is auditd's, auditLog where it writes without a word there.
-const auditConfig, auditLog = "/etc/audit/auditd.conf", "/var/log/audit/audit.log"
-
-// noAudit leads to the logs of a host without auditd.
-const noAudit = "without auditd the kernel's log has them: `journalctl -k | bulkhead selinux explain -`, or `dmesg`"
-
-// readAudit reads the logs of auditd, the oldest first.
-func readAudit(root *sysroot.FS, log *avc.Log, now time.Time) ([]string, error) {
-	file := auditLog
-	text, err := root.ReadOptional(auditConfig)
-	if err != nil && !errors.Is(err, fs.ErrPermission) {
-		return nil, fmt.Errorf("read %q: %w", auditConfig, err)
-	}
-	for line := range strings.Lines(text) {
-		if key, value, is := strings.Cut(line, "="); is && strings.TrimSpace(key) == "log_file" {
-			file = strings.TrimSpace(value)
-		}
-	}
-	names := []string{file}
-	const most = 999 // num_logs of auditd.conf(5)
-	for n := 1; n <= most; n++ {
-		name := file + "." + strconv.Itoa(n)
-		if !root.Exists(name) {
-			break
-		}
-		names = append([]string{name}, names...)
-	}
-	for _, name := range names {
-		f, err := root.Open(name)
-		switch {
-		case errors.Is(err, fs.ErrPermission):
-			return nil, failed(fmt.Errorf("read %q: %w", name, sysroot.Cause(err)),
-				"only root may read it: run it with sudo")
-		case err != nil:
-			return nil, failed(fmt.Errorf("read %q: %w", name, sysroot.Cause(err)), noAudit)
-		}
-		err = log.Read(f, now)
-		f.Close()
-		if err != nil {
-			return nil, fmt.Errorf("read %q: %w", name, sysroot.Cause(err))
-		}
-	}
-	return names, nil
-}
-
-func failed(err error, hint string) error {
-	return &api.Error{Code: api.CodeFailed, Err: err, Hint: hint}
 }

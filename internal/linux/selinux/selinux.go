@@ -19,7 +19,11 @@ import (
 const kernel = "/sys/fs/selinux"
 
 // Host is a host.
-type Host struct{ Root *sysroot.FS }
+type Host struct {
+	Root *sysroot.FS
+	// Labels reads the context of a file, whose links were followed but for the last; nil is the extended attribute.
+	Labels func(file string) (string, error)
+}
 
 // Loaded says whether the kernel has SELinux with a policy.
 func (h Host) Loaded() bool { return h.Root.Exists(kernel + "/policy") }
@@ -35,20 +39,22 @@ func (h Host) Policy() ([]byte, error) { return h.Root.ReadFile(kernel + "/polic
 
 // Store is the directory of the policy that the host is set up with; "" is none.
 func (h Host) Store() (string, error) {
-	text, err := h.Root.ReadOptional("/etc/selinux/config")
-	if err != nil {
+	kind, err := h.configured("SELINUXTYPE=")
+	if err != nil || kind == "" || strings.ContainsAny(kind, "/.") {
 		return "", err
 	}
-	kind := ""
+	return "/etc/selinux/" + kind, nil
+}
+
+// configured is the last value of a name in selinux_config(5); "" is none.
+func (h Host) configured(name string) (value string, err error) {
+	text, err := h.Root.ReadOptional("/etc/selinux/config")
 	for line := range strings.Lines(text) {
-		if value, found := strings.CutPrefix(strings.TrimSpace(line), "SELINUXTYPE="); found {
-			kind = strings.TrimSpace(value)
+		if v, found := strings.CutPrefix(strings.TrimSpace(line), name); found {
+			value = strings.TrimSpace(v)
 		}
 	}
-	if kind == "" || strings.ContainsAny(kind, "/.") {
-		return "", nil
-	}
-	return "/etc/selinux/" + kind, nil
+	return value, err
 }
 
 // FileContexts are the texts that say which label a path has, in the order in which libselinux reads them; one that
@@ -74,6 +80,9 @@ var ErrNoLabel = errors.New("it has no label")
 
 // Label is the context of a file; a symbolic link's is its own.
 func (h Host) Label(file string) (string, error) {
+	if h.Labels != nil {
+		return h.Labels(file)
+	}
 	if !h.Root.Live() {
 		return "", ErrNoLabel
 	}

@@ -1,6 +1,7 @@
 package policydb
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -22,9 +23,9 @@ type Access struct {
 
 // Boolean is one that would allow an access.
 type Boolean struct {
-	Name string
-	// On is how to set it.
-	On bool
+	Name string `json:"name"`
+	// On is how to set it, or how it is.
+	On bool `json:"on"`
 }
 
 // Access answers what the rules say of an access. Attributes and booleans in force are counted in.
@@ -166,15 +167,55 @@ func (p *Policy) PortTypes(source, protocol, className string, permissions []str
 }
 
 // Domain is the type that a process of source starts in when it runs a file of a type; "" is its own.
-func (p *Policy) Domain(source, file string) string {
+func (p *Policy) Domain(source, file string) string { return p.transition(source, file, "process") }
+
+// Created is the type of what a source makes in a directory of a type: that of the directory, where no rule has
+// another. Rules that depend on the name of what is made are left out.
+func (p *Policy) Created(source, dir, className string) string {
+	return cmp.Or(p.transition(source, dir, className), dir)
+}
+
+func (p *Policy) transition(source, target, className string) string {
 	for _, s := range p.ofType(p.types[source]) {
-		for _, t := range p.ofType(p.types[file]) {
-			if to := p.starts[key{s, t, p.classes["process"].value}]; to > 0 {
+		for _, t := range p.ofType(p.types[target]) {
+			if to := p.starts[key{s, t, p.classes[className].value}]; to > 0 {
 				return p.names[to]
 			}
 		}
 	}
 	return ""
+}
+
+// BooleansOf are the booleans that switch rules of a type itself, and not only of an attribute that it has with others,
+// as they are now, sorted.
+func (p *Policy) BooleansOf(source string) (found []Boolean) {
+	s, known := p.types[source]
+	seen := map[uint32]bool{}
+	for k, branches := range p.when {
+		if !known || k.source != s {
+			continue
+		}
+		for _, b := range branches {
+			for _, step := range p.conds[b.condition].expr {
+				if i := step.boolean; step.kind == condBoolean && int(i) < len(p.bools) && !seen[i] {
+					seen[i] = true
+					found = append(found, Boolean{Name: p.bools[i].name, On: p.bools[i].on})
+				}
+			}
+		}
+	}
+	slices.SortFunc(found, func(a, b Boolean) int { return strings.Compare(a.Name, b.Name) })
+	return found
+}
+
+// Permissive are the domains of which denials are only logged, sorted.
+func (p *Policy) Permissive() []string {
+	names := []string{}
+	for t := range p.permissive {
+		names = append(names, p.names[t])
+	}
+	slices.Sort(names)
+	return names
 }
 
 // Has says whether the policy has a type.

@@ -23,19 +23,18 @@ const (
 
 // Policy is a policy.
 type Policy struct {
-	Version int
-	types   map[string]uint32
-	names   map[uint32]string // of types
-	values  uint32            // of types, the highest
-	attrs   map[uint32][]uint32
-	classes map[string]class
-	bools   []boolean // by value, from 1
-	allowed map[key]uint32
-	starts  map[key]uint32 // type transitions
-	conds   []condition
-	when    map[key][]branch
-	ports   []Port
-	// Permissive are the domains of which denials are only logged.
+	Version    int
+	types      map[string]uint32
+	names      map[uint32]string // of types
+	values     uint32            // of types, the highest
+	attrs      map[uint32][]uint32
+	classes    map[string]class
+	bools      []boolean // by value, from 1
+	allowed    map[key]uint32
+	starts     map[key]uint32 // type transitions
+	conds      []condition
+	when       map[key][]branch
+	ports      []Port
 	permissive map[uint32]bool
 }
 

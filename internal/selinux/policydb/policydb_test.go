@@ -112,6 +112,31 @@ func check(t *testing.T, data []byte) {
 	}
 }
 
+// What is made has the type that a rule says, or that of the directory; booleans are those of the type itself.
+func TestMadeAndBooleans(t *testing.T) {
+	p, err := policydb.Decode(small(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := p.Created("init_t", "mysqld_exec_t", "process"); got != "mysqld_t" {
+		t.Errorf("%q", got)
+	}
+	for _, class := range []string{"file", "door"} { // by the name of a file alone
+		if got := p.Created("mysqld_t", "tmp_t", class); got != "tmp_t" {
+			t.Errorf("%s: %q", class, got)
+		}
+	}
+	if got := fmt.Sprint(p.BooleansOf("mysqld_t")); got != "[{connect_any false} {strict true} {use_nfs false}]" {
+		t.Errorf("%s", got)
+	}
+	if got := fmt.Sprint(p.BooleansOf("lonely_t"), p.BooleansOf("nobody_t")); got != "[] []" {
+		t.Errorf("%s", got)
+	}
+	if got := fmt.Sprint(p.Permissive()); got != "[init_t]" {
+		t.Errorf("%s", got)
+	}
+}
+
 func TestPolicy(t *testing.T) { check(t, small(t)) }
 
 // A policy that is cut or of another kind is an error, wherever it is cut, and so is a number that is too large.

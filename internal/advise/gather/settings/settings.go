@@ -32,25 +32,36 @@ type Settings struct {
 	version string // as the server says; "" where it was not asked
 }
 
+// Get gives a setting by its name, with where it was read. The error says why it is not known; nothing stands for what
+// the engine takes where nothing sets it.
+func (s Settings) Get(name string) (options.Setting, error) {
+	if s.get == nil {
+		return options.Setting{}, errors.New("bulkhead does not read the settings of this engine")
+	}
+	return s.get(name, "")
+}
+
 const askHint = "the server has to be asked (--dsn)"
 
 // AskTime is how long one server may take to answer.
 const AskTime = 3 * time.Second
 
 // Of gives the settings of an instance: in force, where it was asked and answered, else as its option files and
-// arguments say. What asking failed of is trouble.
-func Of(ctx context.Context, h *host.Host, inst engine.Instance, p *procfs.Process, l *dblogin.Login) (
-	s Settings, trouble error) {
+// arguments say. A server is asked for the settings that are facts and for more. What asking failed of is trouble.
+func Of(ctx context.Context, h *host.Host, inst engine.Instance, p *procfs.Process, l *dblogin.Login,
+	more ...string) (s Settings, trouble error) {
 	if l != nil {
 		ctx, cancel := context.WithTimeout(ctx, AskTime)
 		defer cancel()
 		var a *ask.Answer
 		err := fmt.Errorf("the DSN is one of %s", l.Engine)
 		if l.Engine == inst.Engine {
-			a, err = ask.Settings(ctx, l, namesOf(inst), func(a *ask.Answer) error { return isIt(h, inst, a) })
+			a, err = ask.Settings(ctx, l, append(namesOf(inst), more...), func(a *ask.Answer) error {
+				return isIt(h, inst, a)
+			})
 		}
 		if err == nil {
-			return Settings{answered(a), a.Version}, nil
+			return Settings{get: answered(a), version: a.Version}, nil
 		}
 		if errors.Is(err, ask.ErrNoAnswer) {
 			err = fmt.Errorf("no answer within %s", AskTime)
