@@ -136,8 +136,8 @@ func TestTuneSELinux(t *testing.T) {
 	if got := m.selinux(); got != changed {
 		t.Errorf("after a look of the agent and a policy it is\n%s\nwant\n%s", got, changed)
 	}
-	if text := shown(reply); !strings.Contains(text, `selinux port tcp/4444 was "mysqld_port_t from kerberos_port_t" `+
-		`and is "" now: somebody else has changed it`) {
+	if text := shown(reply); !strings.Contains(text, `selinux port tcp/4444 is "" and not "mysqld_port_t from `+
+		`kerberos_port_t", as it was set: somebody else has changed it`) {
 		t.Errorf("it says\n%s", text)
 	}
 	reply, err = m.do(api.Request{Verb: "tune rollback"})

@@ -20,7 +20,7 @@ func TestOrderOfAnyLength(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	c.ChangePolicy, c.Labels = p.Run, p
+	c.ChangePolicy, c.Labels, c.model = p.Run, p, true
 	target := sepolicy.Target("labels /srv/db")
 	for _, lines := range []int{0, 5000} {
 		value := "system_u:object_r:mysqld_db_t:s0"

@@ -114,7 +114,8 @@ func denial(permissions, extra, target, class string) string {
 // denials are of a server, which records of its system calls name; one file is named through a link.
 var denials = byServer(denial("read write", `path="/data/a.ibd"`, "tmp_t", "file")) +
 	denial("name_bind", "src=4444", "kerberos_port_t", "tcp_socket") + denial("read", `name="x"`, "nfs_t", "file") +
-	strings.ReplaceAll(denial("read", `name="y"`, "mysqld_db_t", "file"), "mysqld_t", "init_t")
+	strings.ReplaceAll(denial("read", `name="y"`, "mysqld_db_t", "file"), "mysqld_t", "init_t") +
+	denial("read", `name="z"`, "removed_t", "file")
 
 // byServer adds the record of a system call to a denial.
 func byServer(text string) string {
@@ -133,6 +134,7 @@ func TestPlanAndApply(t *testing.T) {
 	for _, part := range []string{"set     selinux labels /var/lib/mysql/a.ibd = mysqld_db_t\n", "  for   1 denial\n",
 		"set     selinux boolean use_nfs = on\n", "LEFT TO YOU\nwrong port  allow mysqld_t kerberos_port_t:tcp_socket",
 		"tcp/4444 is kerberos_port_t's own port", "--take-port tcp/4444\n", "init_t is not known as the domain of a database",
+		"the loaded policy has no such type",
 		"`bulkhead selinux apply` sets it"} {
 		if !strings.Contains(out, part) {
 			t.Errorf("%q is missing in\n%s", part, out)

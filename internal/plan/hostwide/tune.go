@@ -47,8 +47,9 @@ func Tune(in *plan.Input, forest *layout.Forest, out *plan.Plan) {
 		}
 		if ofSELinux(w.Target) && !asked(in, w.Target) {
 			out.Notes = append(out.Notes, plan.Note{Key: w.Setting.Key, NotEnforced: true, Text: fmt.Sprintf(
-				"%s was %q and is %q now: somebody else has changed it, and it stays; `bulkhead selinux apply` sets it "+
-					"again where it is needed", tunable.Name(w.Target), sepolicy.Human(w.Value), sepolicy.Human(now))})
+				"%s is %q and not %q, as it was set: somebody else has changed it, or the host was released. It stays; "+
+					"`bulkhead selinux apply` sets it again where it is needed", tunable.Name(w.Target),
+				sepolicy.Human(now), sepolicy.Human(w.Value))})
 			continue
 		}
 		step := plan.Step{Change: change.Of(w.Target, now, w.Value), Reason: plan.Reason(w.Setting),
