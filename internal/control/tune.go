@@ -96,8 +96,8 @@ func untune(ctx context.Context, c *transaction.Controller, r api.Request, reply
 		if len(r.Rules) == 0 && slices.ContainsFunc(s.Tuned, func(t state.Tuned) bool {
 			return t.Rule == state.RuleSELinux
 		}) {
-			reply.Notes = append(reply.Notes, "settings of SELinux stay, as a database may need them: `bulkhead selinux "+
-				"rollback` takes them back")
+			reply.Notes = append(reply.Notes, "settings of SELinux stay, as a database may need them: `bulkhead "+
+				"selinux rollback` takes them back")
 		}
 	}()
 	left := slices.DeleteFunc(slices.Clone(s.Tuned), func(t state.Tuned) bool {

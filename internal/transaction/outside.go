@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"bulkhead/internal/atomicfile"
 	"bulkhead/internal/change"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/tunable/outside"
@@ -76,7 +77,7 @@ func (c *Controller) orderOf(t change.Target, value string) (string, error) {
 	o := order{Target: t, Value: value}
 	if len(value) > longest {
 		o.Value, o.File = "", filepath.Join(c.Store.Dir(), valueFile)
-		if err := os.WriteFile(o.File, []byte(value), 0o600); err != nil {
+		if _, err := atomicfile.Write(atomicfile.OS{}, o.File, []byte(value), 0o600); err != nil {
 			return "", err
 		}
 	}

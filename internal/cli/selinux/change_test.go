@@ -174,7 +174,8 @@ func TestNoPlan(t *testing.T) {
 	unnamed := denial("read", `name="x"`, "nfs_t", "file")
 	for _, domain := range []string{"mysqld_t", "httpd_t"} { // no program in the log, no server that runs
 		out, err := l.run(unnamed, "plan", "-", "--domain", domain)
-		if sets := strings.Contains(out, "set     selinux boolean use_nfs"); err != nil || sets != (domain == "mysqld_t") {
+		sets := strings.Contains(out, "set     selinux boolean use_nfs")
+		if err != nil || sets != (domain == "mysqld_t") {
 			t.Errorf("plan --domain %s: %v\n%s", domain, err, out)
 		}
 	}

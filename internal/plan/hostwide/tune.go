@@ -47,8 +47,8 @@ func Tune(in *plan.Input, forest *layout.Forest, out *plan.Plan) {
 		}
 		if ofSELinux(w.Target) && !asked(in, w.Target) {
 			out.Notes = append(out.Notes, plan.Note{Key: w.Setting.Key, NotEnforced: true, Text: fmt.Sprintf(
-				"%s is %q and not %q, as it was set: somebody else has changed it, or the host was released. It stays; "+
-					"`bulkhead selinux apply` sets it again where it is needed", tunable.Name(w.Target),
+				"%s is %q and not %q, as it was set: somebody else has changed it, or the host was released. It "+
+					"stays; `bulkhead selinux apply` sets it again where it is needed", tunable.Name(w.Target),
 				sepolicy.Human(now), sepolicy.Human(w.Value))})
 			continue
 		}
@@ -189,15 +189,15 @@ func GiveTuningBack(in *plan.Input, out *plan.Plan, wanted []plan.Wanted, why st
 	}
 }
 
-// stays says why a setting of SELinux is not given back: it cannot be read, or somebody else has changed it since. Labels
-// of files are given back one by one.
+// stays says why a setting of SELinux is not given back: it cannot be read, or somebody else has changed it since.
+// Labels of files are given back one by one.
 func stays(in *plan.Input, t change.Target, now string, known bool) string {
 	wrote, told := in.Observed.Originals.Wrote[t]
 	switch {
 	case !ofSELinux(t):
 	case !known:
-		return tunable.Name(t) + " cannot be read, and stays as it is: it is not there any more, or SELinux has no policy " +
-			"here now"
+		return tunable.Name(t) + " cannot be read, and stays as it is: it is not there any more, or SELinux has no " +
+			"policy here now"
 	case told && t.Kind != sepolicy.KindLabels && !tunable.Same(t, wrote, now):
 		return fmt.Sprintf("%s is %q, which somebody else has set since; it stays. bulkhead had set %q, and %q was "+
 			"there before", tunable.Name(t), now, wrote, in.Observed.Originals.Tuned[t])

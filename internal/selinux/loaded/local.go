@@ -103,11 +103,11 @@ func Domains(root *sysroot.FS, ask verdict.Host, instances []engine.Instance, de
 		}
 	}
 	for _, i := range instances {
-		text, err := root.ReadText(fmt.Sprintf("/proc/%d/attr/current", i.Main.PID))
+		text, err := selinux.Host{Root: root}.Process(i.Main.PID)
 		if err != nil {
 			continue // it has ended
 		}
-		if c, ok := avc.ParseContext(strings.TrimRight(text, "\x00")); ok {
+		if c, ok := avc.ParseContext(text); ok {
 			add(c.Type)
 		}
 	}

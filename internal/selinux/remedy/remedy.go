@@ -291,9 +291,9 @@ func (p *planner) shared(ctx context.Context, tree string, all []place) string {
 	case foreign != "":
 		return fmt.Sprintf("a local file context is there already for %s: change that one", foreign)
 	case !slices.ContainsFunc(all, func(t place) bool { return t.Class != "dir" }):
-		return "only the directory itself was denied, and nothing in it, so whether all below it is the database's is " +
-			"not known: give it a type alone (`semanage fcontext` without \"(/.*)?\", `restorecon` without -R), or let " +
-			"the database use a directory of its own"
+		return "only the directory itself was denied, and nothing in it, so whether all below it is the database's " +
+			"is not known: give it a type alone (`semanage fcontext` without \"(/.*)?\", `restorecon` without -R), " +
+			"or let the database use a directory of its own"
 	}
 	t, err := p.host.Tree(ctx, tree)
 	if err != nil {

@@ -95,8 +95,9 @@ func TestPlan(t *testing.T) {
 			of(verdict.Label, "var_t", "file", at("/srv/db/data/ibdata1", "file", own...),
 				at("/srv/db/data/test/t.ibd", "file", own...)),
 		}, set: []string{"selinux context /srv/db/data = mysqld_db_t"}},
-		"two directories": {host: host{trees: map[string]remedy.Tree{"/srv/a": {}, "/data/b": {}}}, all: []verdict.Verdict{of(verdict.Label, "var_t", "file",
-			at("/srv/a/x", "file", "mysqld_db_t"), at("/data/b/y", "file", "mysqld_log_t"))},
+		"two directories": {host: host{trees: map[string]remedy.Tree{"/srv/a": {}, "/data/b": {}}},
+			all: []verdict.Verdict{of(verdict.Label, "var_t", "file",
+				at("/srv/a/x", "file", "mysqld_db_t"), at("/data/b/y", "file", "mysqld_log_t"))},
 			set: []string{"selinux context /data/b = mysqld_log_t", "selinux context /srv/a = mysqld_db_t"}},
 		"no type for all of it": {all: []verdict.Verdict{of(verdict.Label, "var_t", "dir", at("/srv/db", "dir",
 			"mysqld_db_t")), of(verdict.Label, "var_t", "file", at("/srv/db/x", "file", "mysqld_log_t"))},
@@ -126,8 +127,9 @@ func TestPlan(t *testing.T) {
 			at("/tmp/x", "file", "mysqld_tmp_t"))}, left: "/tmp is a directory of the whole system"},
 		"the line of somebody": {host: host{foreign: map[string]string{"/srv/db": "/srv/db(/.*)?"}},
 			all: inDB, left: "is there already"},
-		"a label that differs": {host: is("/var/lib/mysql/x", "mysqld_db_t", "var_t"), all: []verdict.Verdict{of(verdict.Label, "var_t", "file", verdict.Remedy{
-			Path: "/var/lib/mysql/x", Class: "file", Types: own[:1], Listed: true})},
+		"a label that differs": {host: is("/var/lib/mysql/x", "mysqld_db_t", "var_t"),
+			all: []verdict.Verdict{of(verdict.Label, "var_t", "file", verdict.Remedy{
+				Path: "/var/lib/mysql/x", Class: "file", Types: own[:1], Listed: true})},
 			set: []string{"selinux labels /var/lib/mysql/x = mysqld_db_t"}},
 		"a label that was put right, or is somebody's": {host: is("/var/lib/mysql", "mysqld_db_t", "httpd_t"),
 			all: inMySQL, left: "has the type httpd_t, and not var_t"},

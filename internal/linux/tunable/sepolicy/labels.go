@@ -248,8 +248,8 @@ func (l Labels) Write(ctx context.Context, tree, value string) error {
 	return err
 }
 
-// Same compares labels; where only types are wanted, only types. A running server goes on making files: what want has no
-// line for is compared by its type, and not at all where it is a socket, which has the type that the policy gives
+// Same compares labels; where only types are wanted, only types. A running server goes on making files: what want has
+// no line for is compared by its type, and not at all where it is a socket, which has the type that the policy gives
 // sockets of that server. On a host files that are gone are left out, and such as have several names by now.
 func (l Labels) Same(tree, want, got string) bool {
 	if want == got {

@@ -281,7 +281,8 @@ func TestLabelsOfHardLinks(t *testing.T) {
 	}
 	for _, tree := range []string{"/srv/db", "/srv/db/f"} {
 		err = a.Write(t.Context(), tree, "mysqld_db_t")
-		if err == nil || !strings.Contains(err.Error(), "hard link") || p.Labels[other] != "system_u:object_r:httpd_t:s0" {
+		if err == nil || !strings.Contains(err.Error(), "hard link") ||
+			p.Labels[other] != "system_u:object_r:httpd_t:s0" {
 			t.Errorf("write %s: %v; the file has %s", tree, err, p.Labels[other])
 		}
 	}
