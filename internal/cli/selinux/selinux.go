@@ -25,8 +25,8 @@ func Command(out io.Writer, look func() (*transaction.Controller, error), print 
 		Use:   "selinux",
 		Short: "what SELinux denies to databases, and what puts it right",
 		Long: `selinux says what SELinux denies, or would deny, to databases and what puts it right, sets that, and
-takes it back. It never switches SELinux off: most denials are a wrong label, a wrong port or a script's fault, and few need
-a rule.`,
+takes it back. It never switches SELinux off: most denials are a wrong label, a wrong port or a script's fault, and few
+need a rule.`,
 		Example: `  bulkhead selinux check
   bulkhead selinux explain
   bulkhead selinux plan
