@@ -154,25 +154,30 @@ func (p *planner) add(ctx context.Context, v verdict.Verdict) {
 		return
 	}
 	for _, r := range v.Remedies {
-		switch {
-		case r.Port != "" && r.Owner != "" && !slices.Contains(p.Take, r.Port):
-			p.leave(v, "%s is %s's own port: a server of that kind on this host would lose it. Let the database use "+
-				"another port; --take-port %s takes it all the same", r.Port, r.Owner, r.Port)
-		case r.Port != "" && r.Owner != "":
-			p.set(v, "port "+r.Port, r.Types[0]+" from "+r.Owner)
-		case r.Port != "":
-			p.set(v, "port "+r.Port, r.Types[0])
-		case r.Boolean != "" && !r.On:
-			p.leave(v, "%s would have to be switched off, which may take away what protects others", r.Boolean)
-		case r.Boolean != "":
-			p.set(v, "boolean "+r.Boolean, "on")
-		case len(r.Permissions) > 0:
-			p.rule(v, r)
-		case r.Listed:
-			p.labels(ctx, v, r)
-		default:
-			p.trees = append(p.trees, place{r, v})
-		}
+		p.remedy(ctx, v, r)
+	}
+}
+
+// remedy takes one.
+func (p *planner) remedy(ctx context.Context, v verdict.Verdict, r verdict.Remedy) {
+	switch {
+	case r.Port != "" && r.Owner != "" && !slices.Contains(p.Take, r.Port):
+		p.leave(v, "%s is %s's own port: a server of that kind on this host would lose it. Let the database use "+
+			"another port; --take-port %s takes it all the same", r.Port, r.Owner, r.Port)
+	case r.Port != "" && r.Owner != "":
+		p.set(v, "port "+r.Port, r.Types[0]+" from "+r.Owner)
+	case r.Port != "":
+		p.set(v, "port "+r.Port, r.Types[0])
+	case r.Boolean != "" && !r.On:
+		p.leave(v, "%s would have to be switched off, which may take away what protects others", r.Boolean)
+	case r.Boolean != "":
+		p.set(v, "boolean "+r.Boolean, "on")
+	case len(r.Permissions) > 0:
+		p.rule(v, r)
+	case r.Listed:
+		p.labels(ctx, v, r)
+	default:
+		p.trees = append(p.trees, place{r, v})
 	}
 }
 
@@ -197,7 +202,7 @@ func broad(v verdict.Verdict) string {
 // the label that was denied, or the one that it should have.
 func (p *planner) labels(ctx context.Context, v verdict.Verdict, r verdict.Remedy) {
 	t, err := p.host.Tree(ctx, r.Path)
-	why := ""
+	var why string
 	switch {
 	case err != nil:
 		why = err.Error()
