@@ -101,7 +101,7 @@ func (r *rig) policy(trees ...string) map[string]string {
 		"semanage export": r.must("semanage", "export"),
 		"semodule -lfull": r.must("semodule", "-lfull"),
 		"the store": r.must("sh", "-c",
-			"cd /var/lib/selinux/default/active && grep -v '^#' *.local 2>/dev/null | sort"),
+			"cd /var/lib/selinux/default/active && grep -hv '^#' *.local 2>/dev/null | grep . | sort"),
 		"getsebool -a": r.must("getsebool", "-a"),
 		"file contexts": r.must("sh", "-c", "cd /etc/selinux/default/contexts/files && "+
 			"grep -hv '^#' file_contexts file_contexts.homedirs file_contexts.local 2>/dev/null; true"),
