@@ -16,20 +16,20 @@ import (
 	"bulkhead/internal/state"
 )
 
-// window takes in a window; e may be nil.
-func (e *episode) window(o slo.Observation, t slo.Target) {
-	if e == nil || !o.Known {
+// window takes in the worst value of a window; e may be nil.
+func (e *episode) window(value float64, t slo.Target) {
+	if e == nil {
 		return
 	}
 	e.windows++
-	slack := t.Slack(o.Value)
+	slack := t.Slack(value)
 	if slack < 0 {
 		e.missed++
 	}
 	if e.windows == 1 || 1-slack > e.worst {
-		e.worst, e.worstValue = 1-slack, o.Value
+		e.worst, e.worstValue = 1-slack, value
 	}
-	e.last = o.Value
+	e.last = value
 }
 
 // entry is the line of the history.

@@ -245,7 +245,7 @@ func TestHeartbeats(t *testing.T) {
 		{"nobody is asked", nil, "work", false, 0, "not asked yet"},
 		{"it does not answer", &asker{fail: errors.New("refused")}, "work", false, 0, "refused"},
 	} {
-		got, why := c.a.tell(c.signal, now, c.waits)
+		got, _, why := c.a.tell(c.signal, now, false, c.waits)
 		if fmt.Sprintf("%.6f", got) != fmt.Sprintf("%.6f", c.want) || !strings.Contains(why, c.why) ||
 			(why == "") != (c.why == "") {
 			t.Errorf("%s: %v, %q", c.name, got, why)
@@ -278,13 +278,13 @@ func TestStatements(t *testing.T) {
 		{"no plugin", nil, 0, "no plugin"},
 	} {
 		hear(time.Duration(i)*10*time.Second, c.why, c.all...)
-		got, why := l.works["a"].p95()
+		got, _, why := l.works["a"].p95()
 		if fmt.Sprintf("%.6f", got) != fmt.Sprintf("%.6f", c.want) || !strings.Contains(why, c.says) ||
 			(why == "") != (c.says == "") {
 			t.Errorf("%d: %v, %q, want %v, %q", i, got, why, c.want, c.says)
 		}
 	}
-	if _, why := l.works["b"].p95(); !strings.Contains(why, "not asked yet") {
+	if _, _, why := l.works["b"].p95(); !strings.Contains(why, "not asked yet") {
 		t.Error(why)
 	}
 }
