@@ -233,12 +233,14 @@ var sloRows = []Row{
 		"Those of them in which the target was missed."),
 	sloRow("held", metrics.Gauge, func(s *api.SLO) *float64 { return new(float64(len(s.Held))) },
 		"Limits of other groups that are lowered for it."),
+	sloRow("held_end_seconds", metrics.Gauge, held,
+		"When the last of these groups of which that is known would end, as Unix time."),
 }
 
 // sloRow is a row of what is promised. How often and how far it went is for the record.
 func sloRow(name string, kind metrics.Kind, value func(*api.SLO) *float64, help string) Row {
 	return Row{Name: "bulkhead_group_slo_" + name, Part: Limits, Kind: kind, Labels: []string{"signal"},
-		Recorded: kind == metrics.Counter || name == "held", Source: "the policy, and the agent's loop",
+		Recorded: kind == metrics.Counter || strings.HasPrefix(name, "held"), Source: "the policy, and the agent's loop",
 		group: promised(value), Help: help}
 }
 

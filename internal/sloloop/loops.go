@@ -45,7 +45,7 @@ func (l *Loops) Tick(ctx context.Context, now time.Time) {
 			"or was ended itself")
 		l.drop("the watchdog is gone")
 	}
-	l.step(now)
+	l.step(ctx, now)
 	l.enforce(ctx, now)
 	l.readAhead(now)
 }
@@ -78,7 +78,7 @@ func (l *Loops) readAhead(now time.Time) {
 }
 
 // step is one step of every loop for which it is time.
-func (l *Loops) step(now time.Time) {
+func (l *Loops) step(ctx context.Context, now time.Time) {
 	var due []string
 	for _, name := range slices.Sorted(maps.Keys(l.all)) {
 		if !now.Add(early).Before(l.all[name].next) {
@@ -102,7 +102,7 @@ func (l *Loops) step(now time.Time) {
 		if one.hot() && !read.IsZero() && read.Equal(one.read) && now.Sub(one.last) < look-early {
 			continue
 		}
-		l.stepOne(one, o, why, now)
+		l.stepOne(ctx, one, o, why, now)
 		one.read = read
 		if one.gone && len(one.state.Held) == 0 {
 			delete(l.all, name)
@@ -118,7 +118,7 @@ func (l *Loops) step(now time.Time) {
 }
 
 // stepOne is one step of a loop.
-func (l *Loops) stepOne(one *loop, o slo.Observation, why string, now time.Time) {
+func (l *Loops) stepOne(ctx context.Context, one *loop, o slo.Observation, why string, now time.Time) {
 	one.told.Value, one.told.Slack, one.told.Unknown = nil, nil, why
 	if o.Known && one.Mode != slo.Off {
 		value, slack := o.Value, one.Target.Slack(o.Value)
@@ -134,7 +134,7 @@ func (l *Loops) stepOne(one *loop, o slo.Observation, why string, now time.Time)
 		l.did(one, a, now)
 	}
 	one.count(now)
-	one.told.Held = one.held()
+	one.told.Held = l.held(ctx, one, now)
 }
 
 // count counts windows, however often it was looked in one.

@@ -37,19 +37,32 @@ type plant struct {
 	hot     int
 	fired   chan struct{}
 	guards  int // that are there
+
+	reads   map[observe.Part]int // that were asked for
+	rate    float64              // statements in a second; 0: the database is not asked
+	did     [2]float64           // quick ones, and slow ones
+	said    [2]float64           // the same, as the database said when it was asked
+	asked   time.Time
+	changed []time.Time // when the limit was
 }
 
 func newPlant() *plant {
 	return &plant{now: time.Unix(1_700_000_000, 0), limit: 2, demand: 0.5, ran: map[string]time.Duration{},
-		fired: make(chan struct{})}
+		fired: make(chan struct{}), reads: map[observe.Part]int{}}
 }
 
 func (p *plant) Heat()                 { p.hot++ }
-func (p *plant) ReadNow(observe.Part)  {}
 func (p *plant) Gone() <-chan struct{} { return p.fired }
 func (p *plant) Done()                 { p.guards-- }
 
-// pass lets time pass. Of what the batch uses a fifth is waiting of the database.
+func (p *plant) ReadNow(part observe.Part) {
+	if p.reads[part]++; part == observe.Databases {
+		p.said, p.asked = p.did, p.now
+	}
+}
+
+// pass lets time pass. Of what the batch uses a fifth is waiting of the database. Above half a core it slows a fifth of
+// the statements down.
 func (p *plant) pass(d time.Duration) {
 	batch := min(p.limit, 2-p.demand)
 	of := func(cores float64) time.Duration { return time.Duration(cores * float64(d)) }
@@ -57,6 +70,15 @@ func (p *plant) pass(d time.Duration) {
 	p.ran["mysql1"] += of(p.demand)
 	p.ran["reports"] += of(batch)
 	p.waited += of(0.2 * p.demand * batch)
+	slow := 0.0
+	if batch > 0.5 {
+		slow = 0.2
+	}
+	p.did[0] += (1 - slow) * p.rate * d.Seconds()
+	p.did[1] += slow * p.rate * d.Seconds()
+	if p.now.Sub(p.asked) >= 10*time.Second {
+		p.said, p.asked = p.did, p.now
+	}
 }
 
 func (p *plant) Last() *observe.Sample {
@@ -69,6 +91,9 @@ func (p *plant) Last() *observe.Sample {
 			Threads: &observe.Switching{Waited: new(time.Duration)}}
 		if name == "mysql1" {
 			g.Threads.Waited = new(p.waited)
+			g.Work = &observe.Work{Statements: []observe.Statements{
+				{UpTo: 5 * time.Millisecond, Calls: uint64(p.said[0])},
+				{UpTo: 50 * time.Millisecond, Calls: uint64(p.said[1])}}}
 		}
 		g.Usage.Tasks.Current = new(int64(4))
 		s.Groups = append(s.Groups, g)
@@ -78,6 +103,10 @@ func (p *plant) Last() *observe.Sample {
 	for _, part := range []observe.Part{observe.CPU, observe.Threads, observe.EachCPU, observe.Stat, observe.Tasks} {
 		s.Collectors = append(s.Collectors, observe.Reading{Name: part, On: true, Told: true})
 	}
+	if p.rate > 0 {
+		s.Collectors = append(s.Collectors, observe.Reading{Name: observe.Databases, On: true, Told: true,
+			Age: p.now.Sub(p.asked)})
+	}
 	return s
 }
 
@@ -86,6 +115,7 @@ func (p *plant) squeeze(_ context.Context, want []state.Override, tell ...journa
 	if p.calls++; p.fail != nil {
 		return p.fail
 	}
+	was := p.limit
 	p.want, p.history, p.limit = want, append(p.history, tell...), 2
 	for _, o := range want {
 		_, text, _ := strings.Cut(o.Text, "=")
@@ -94,6 +124,9 @@ func (p *plant) squeeze(_ context.Context, want []state.Override, tell ...journa
 			return err
 		}
 		p.limit = v
+	}
+	if p.limit != was {
+		p.changed = append(p.changed, p.now)
 	}
 	return nil
 }
@@ -137,7 +170,7 @@ func TestLoopsActAndGiveBack(t *testing.T) {
 	if len(p.want) != 1 || told.Value == nil || *told.Slack < 0 || len(told.Held) != 1 || p.guards != 1 || p.hot == 0 {
 		t.Fatalf("wants %+v, tells %s, %d guards", p.want, told.Text(), p.guards)
 	}
-	if len(p.history) != 0 || told.Missed == 0 || told.Windows < 15 {
+	if len(p.history) != 0 || told.Missed == 0 || told.Windows < 15 || told.Windows > 24 {
 		t.Errorf("history %+v, tells %s", p.history, told.Text())
 	}
 	p.demand = 0.01 // at night the database does nothing, and waits for nothing
@@ -155,6 +188,140 @@ func TestLoopsActAndGiveBack(t *testing.T) {
 	calls := p.calls
 	if p.run(t, l, time.Minute); p.calls != calls {
 		t.Errorf("with nothing held %d changes are made", p.calls-calls)
+	}
+}
+
+// It looks each second as long as the target is missed and after a change, and has collectors read for that; else it
+// has nothing read.
+func TestLoopsLookCloser(t *testing.T) {
+	p := newPlant()
+	l := p.loops()
+	l.watch(hostWith(slo.Act))
+	l.all["mysql1"].Target.Value = 1 // kept
+	p.run(t, l, time.Minute)
+	if len(p.reads) > 0 || p.hot > 0 {
+		t.Errorf("the target is kept, and these were read: %v", p.reads)
+	}
+	l.all["mysql1"].Target.Value, p.demand = 0.1, 0.9
+	missed := p.now
+	p.run(t, l, 20*time.Second)
+	if n := len(p.changed); n == 0 || p.changed[n-1].Sub(missed) > 12*time.Second {
+		t.Errorf("the limit was changed at %v, after %s", p.changed, missed)
+	}
+	if n := p.reads[observe.Threads]; n < 8 || p.reads[observe.Databases] > 0 || p.hot == 0 {
+		t.Errorf("the target is missed, and these were read: %v", p.reads)
+	}
+	p.run(t, l, time.Minute)
+	clear(p.reads)
+	if p.run(t, l, time.Minute); len(p.reads) > 0 && len(p.changed) < 4 {
+		t.Errorf("the target is kept again, and these were read: %v", p.reads)
+	}
+}
+
+// A p95 of statements is asked for with each look where the loop acts, and never for advice. It is of so many statements
+// as it takes, and after a change of such that were asked after it.
+func TestLoopsAskForStatements(t *testing.T) {
+	for _, c := range []struct {
+		rate        float64
+		least, most time.Duration // between two changes
+	}{{1000, 2 * time.Second, 4 * time.Second}, {100, 2 * time.Second, 5 * time.Second},
+		{30, 7 * time.Second, 10 * time.Second}} {
+		p := newPlant()
+		p.rate, p.limit = c.rate, 0.1
+		l := p.loops()
+		h := hostWith(slo.Advise)
+		h.targets[0].slo = policy.SLO{Signal: "p95", Value: 0.02}
+		l.watch(h)
+		p.run(t, l, time.Minute)
+		if told := l.Told()["mysql1"]; p.reads[observe.Databases] > 0 || told.Value == nil || *told.Slack < 0.5 {
+			t.Errorf("%g/s, advise: read %v, tells %s", c.rate, p.reads, told.Text())
+		}
+		h.mode = slo.Act
+		l.watch(h)
+		p.run(t, l, time.Minute)
+		if n := p.reads[observe.Databases]; n < 11 || n > 13 {
+			t.Errorf("%g/s, kept: it was asked %d times in a minute", c.rate, n)
+		}
+		p.limit = 2
+		missed := p.now
+		p.run(t, l, 40*time.Second)
+		if n := len(p.changed); n < 2 || p.changed[0].Sub(missed) > 7*time.Second ||
+			p.changed[1].Sub(p.changed[0]) < c.least || p.changed[1].Sub(p.changed[0]) > c.most {
+			t.Errorf("%g/s: missed from %s on, the limit was changed at %v", c.rate, missed, p.changed)
+		}
+		if told := l.Told()["mysql1"]; told.Slack == nil || *told.Slack < 0 {
+			t.Errorf("%g/s: tells %s", c.rate, told.Text())
+		}
+	}
+}
+
+// When a group that copies a data directory ends is told by what it has read of it, and why that is not known.
+func TestEnds(t *testing.T) {
+	begun := time.Unix(1_700_000_000, 0)
+	size := int64(1000)
+	var failed error
+	answered := make(chan bool, 1)
+	l := &Loops{host: &host{directories: map[string]string{"a/backup": "/data"}},
+		o: Options{Size: func(context.Context, string) (int64, error) {
+			defer func() { answered <- true }()
+			return size, failed
+		}}}
+	says := func(group string, at time.Duration) string {
+		h := api.SLOHeld{Limit: group, Value: "1", Policy: "2"}
+		l.ends(t.Context(), &h, group, begun.Add(at))
+		if h.Ends != nil {
+			return fmt.Sprintf("in %s, %.2f of %s", h.Ends.Sub(begun.Add(at)).Round(time.Second), *h.Read, h.Of)
+		}
+		return h.Unknown
+	}
+	sees := func(at time.Duration, tasks int64, read uint64) {
+		g := observe.Group{Group: "a/backup", Threads: &observe.Switching{ReadBytes: read}}
+		g.Usage.Tasks.Current = &tasks
+		l.follow(&observe.Sample{At: begun.Add(at), Groups: []observe.Group{g},
+			Collectors: []observe.Reading{{Name: observe.Threads, Told: true}}})
+	}
+	for i, c := range []struct {
+		group string
+		tasks int64
+		read  uint64
+		want  string
+	}{
+		{"reports", 1, 100, "known only of a helper below an instance"},
+		{"a/backup", 1, 100, "it ran already"},
+		{"a/backup", 0, 100, "the size of /data is being read"},
+		{"a/backup", 0, 100, "it has no process now"},
+		{"a/backup", 2, 200, "its pace since the last change is not known yet"},
+		{"a/backup", 2, 300, "its pace since the last change is not known yet"},
+		{"a/backup", 2, 400, "in 1m10s, 0.30 of /data"},
+		{"a/backup", 2, 400, "in 1m45s, 0.30 of /data"},
+		{"a/backup", 2, 1100, "in 0s, 1.00 of /data"},
+		{"a/backup", 2, 1200, "it has read more than there is: 1100 bytes of 1000 bytes"},
+		{"a/backup", 0, 1200, "it has no process now"},
+		{"a/backup", 2, 1300, "its pace"},
+		{"a/backup", 2, 1300, "its pace"},
+		{"a/backup", 2, 1300, "it has read nothing from a disk for 20s"},
+	} {
+		at := time.Duration(10*i) * time.Second
+		sees(at, c.tasks, c.read)
+		got := says(c.group, at)
+		if i == 3 || i == 10 { // asked for anew for each copy
+			<-answered
+			got = says(c.group, at)
+		}
+		if !strings.Contains(got, c.want) {
+			t.Errorf("%d: %q, not %q", i, got, c.want)
+		}
+	}
+	l.copies["a/backup"].anew()
+	if got := says("a/backup", 0); !strings.Contains(got, "its pace") {
+		t.Errorf("after a change: %q", got)
+	}
+	failed = errors.New("permission denied")
+	sees(1000*time.Second, 0, 0)
+	says("a/backup", 0)
+	<-answered
+	if got := says("a/backup", 0); got != "the size of /data is not known: permission denied" {
+		t.Errorf("%q", got)
 	}
 }
 
@@ -253,8 +420,37 @@ func TestHeartbeats(t *testing.T) {
 	}
 }
 
+// While the loop is hot the last seconds count, or as many as it takes to have enough answers.
+func TestHeartbeatsWhileHot(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	for _, c := range []struct {
+		every, of time.Duration
+		want      float64
+	}{{quick, 2 * time.Second, 0.005}, {time.Second, 9 * time.Second, 0.5}} {
+		a := &asker{}
+		for at := 15 * time.Second; at > 0; at -= c.every {
+			took := 5 * time.Millisecond
+			if at > 3*time.Second {
+				took = 500 * time.Millisecond
+			}
+			a.take(answer{at: now.Add(-at), took: took}, nil)
+		}
+		got, of, why := a.tell("heartbeat", now, true, false)
+		if got != c.want || of < c.of || of > c.of+2*time.Second || why != "" {
+			t.Errorf("every %s: %v of %s, %q", c.every, got, of, why)
+		}
+	}
+	a := &asker{every: heartbeat}
+	if a.hurry(true); a.pause() != quick {
+		t.Errorf("hot it pauses %s", a.pause())
+	}
+	if a.hurry(false); a.pause() != heartbeat {
+		t.Errorf("cold it pauses %s", a.pause())
+	}
+}
+
 func TestStatements(t *testing.T) {
-	l := &Loops{}
+	l := &Loops{host: &host{}}
 	begun := time.Unix(1_700_000_000, 0)
 	hear := func(at time.Duration, why string, all ...observe.Statements) {
 		l.hear(&observe.Sample{At: begun.Add(at), Collectors: []observe.Reading{{Name: observe.Databases, Told: true}},
@@ -271,6 +467,7 @@ func TestStatements(t *testing.T) {
 	}{
 		{"", []observe.Statements{ms(1, 1000), ms(8, 1000)}, 0, "too few"},
 		{"", []observe.Statements{ms(1, 1900), ms(8, 1100)}, 0.006, ""}, // half of the slow ones are in 95 %
+		{"", []observe.Statements{ms(1, 1900), ms(8, 1100)}, 0.006, ""}, // of 20 s
 		{"", []observe.Statements{ms(1, 1900), ms(8, 1100)}, 0, "too few"},
 		{"", []observe.Statements{ms(1, 2900), ms(8, 1100)}, 0.000975, ""},
 		{"", []observe.Statements{ms(1, 2900), ms(8, 1100), {Calls: 500}}, 0.016, ""},
@@ -304,6 +501,13 @@ func TestAmounts(t *testing.T) {
 	}
 	s := api.SLO{Group: "a", Mode: "act", Signal: "heartbeat", Target: 0.02, Unknown: "why"}
 	if text := s.Text(); text != "slo of a (act): heartbeat not known (why), target 20ms" {
+		t.Error(text)
+	}
+	s.Held = []api.SLOHeld{{Limit: "a/backup:cpu.limit", Value: "0.5", Policy: "2", Ends: new(time.Now()),
+		Read: new(0.62), Of: "/data"}, {Limit: "reports:cpu.limit", Value: "1", Policy: "no limit", Unknown: "why"}}
+	if text := s.Text(); !strings.HasSuffix(text, "; holds a/backup:cpu.limit=0.5 (policy: 2; ends about "+
+		time.Now().Format("15:04")+", 62 % of /data read), reports:cpu.limit=1 (policy: no limit; when it ends is not "+
+		"known: why)") {
 		t.Error(text)
 	}
 }

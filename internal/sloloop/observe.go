@@ -64,6 +64,7 @@ func (l *Loops) look(now time.Time) seen {
 		}
 	}
 	l.hear(s)
+	l.follow(s)
 	if len(before.Parts) == 0 {
 		at.why = "the collectors have not read twice yet"
 		return at

@@ -53,7 +53,9 @@ type Options struct {
 	OnTrial func() bool
 	// Guard starts what gives everything back when this process dies; nil for nothing.
 	Guard func(ctx context.Context) (Guard, error)
-	Log   *slog.Logger
+	// Size is how many bytes the files below a directory have. It may take long.
+	Size func(ctx context.Context, directory string) (int64, error)
+	Log  *slog.Logger
 }
 
 // Guard gives everything back when this process dies. Gone is closed when it does so although this process lives, which
@@ -71,10 +73,11 @@ type Loops struct {
 	askers  map[string]*asker // by data source name
 	reads   readings
 	works   map[string]statements
-	start   time.Time        // of the seconds that steps are told
-	changes map[string][]int // of each group, over all databases
-	put     []state.Override // that are in force
-	at      time.Time        // when they were put there, or renewed
+	copies  map[string]*copying // by group
+	start   time.Time           // of the seconds that steps are told
+	changes map[string][]int    // of each group, over all databases
+	put     []state.Override    // that are in force
+	at      time.Time           // when they were put there, or renewed
 	begun   bool
 	trouble string
 	tell    []journal.Entry // that the history is still to have
@@ -106,6 +109,8 @@ type host struct {
 	targets []target
 	knobs   []candidate // without share and use
 	mode    slo.Mode
+	// directories are the data directories of the instances that helpers are below, by their groups.
+	directories map[string]string
 }
 
 // target is a database that is promised something.

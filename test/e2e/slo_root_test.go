@@ -7,9 +7,11 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -179,54 +181,105 @@ func TestSLOAgentKilled(t *testing.T) {
 	}
 }
 
-// A job of a fixed amount of work that is lowered to its floor, half of what it uses, takes at most twice its time.
-func TestSLOSqueezedJobEnds(t *testing.T) {
+// A backup that reads a data directory and packs it, and that the loop lowers to its floor, which nobody has named, takes
+// at most twice its time; and status says when it ends.
+func TestSLOSqueezedBackupEnds(t *testing.T) {
 	if os.Getenv("LONG") == "" {
-		t.Skip("takes four minutes: LONG=1")
+		t.Skip("takes some minutes: LONG=1")
 	}
-	const work = "i=0; while [ $i -lt 12000000 ]; do i=$((i+1)); done"
 	s := newSite(t)
-	s.write("groups:\n  victim: {role: database, match: [{exe: no-such-program-1}], slo: {waits: 0.1%}}\n" +
-		"  backup: {role: helper, match: [{exe: no-such-program-2}], cpu: {weight: 1000}}\n" +
-		"slo: {mode: act, squeeze: [backup], within: {backup: {cpu.limit: 0.5..}}}\n")
+	d := mariadb(t)
+	d.start()
+	data := filepath.Join(d.dir, "data")
+	file, err := os.Create(filepath.Join(data, "much"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.CopyN(file, rand.NewChaCha8([32]byte{}), 1<<30); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(file.Sync(), file.Close()); err != nil {
+		t.Fatal(err)
+	}
+	top := fmt.Sprintf("mysql%d", d.port)
+	s.write(fmt.Sprintf("groups:\n  %q: {role: database, each: {engine: mysql, port: %d}, cpu: {weight: 100}, "+
+		"slo: {waits: 15%%}, groups: {backup: {role: helper, match: [{exe: no-such-program}], cpu: {weight: 1000}}}}\n"+
+		"slo: {mode: act, squeeze: [\"mysql{port}/backup\"]}\n", "mysql{port}", d.port))
 	s.must("apply")
+	backup := top + "/backup"
 	run := func() time.Duration {
 		t.Helper()
 		begun := time.Now()
-		s.must("run", "backup", "--", "sh", "-c", work)
+		s.must("run", backup, "--", "sh", "-c", "find "+data+" -type f | while read -r f; do "+
+			"dd if=\"$f\" bs=1M iflag=direct 2>/dev/null | gzip >/dev/null; done")
 		return time.Since(begun)
 	}
+	var load []*background // of the database, that its processes wait for CPUs
 	for range 2 {
-		s.start("run", "victim", "--", "sh", "-c", spins)
+		load = append(load, s.start("run", top, "--", "sh", "-c", spins))
 	}
-	soon(t, "the load", func() bool { return len(s.group("victim").Members) >= 2 })
+	soon(t, "the load", func() bool { return len(s.group(top).Members) >= len(load) })
 	alone := run()
-	s.agent()
-	done := make(chan bool)
-	least := make(chan string, 1)
+	agent := s.agent()
+	time.Sleep(30 * time.Second) // collectors have seen that there is no backup
+	type told struct {
+		at, ends time.Time
+		held     api.SLOHeld
+	}
+	var all []told
+	done, watched := make(chan bool), make(chan bool)
 	go func() {
-		lowest := ""
+		defer close(watched)
 		for {
 			select {
 			case <-done:
-				least <- lowest
 				return
-			case <-time.After(time.Second):
-				text, err := s.tree.Read(s.at("cpu", "backup").File("cpu.cfs_quota_us"))
-				if err == nil && text != "-1" && (lowest == "" || len(text) < len(lowest) ||
-					len(text) == len(lowest) && text < lowest) {
-					lowest = text
+			case <-time.After(2 * time.Second):
+				for _, h := range s.sloOf().Held {
+					one := told{at: time.Now(), held: h}
+					if h.Ends != nil {
+						one.ends = *h.Ends
+					}
+					all = append(all, one)
 				}
 			}
 		}
 	}()
 	squeezed := run()
+	ended := time.Now()
+	text := s.sloOf().Text()
 	close(done)
-	lowest := <-least
-	t.Logf("the job takes %s unlimited beside the database, and %s while it is lowered, to a quota of %s at least",
-		alone, squeezed, lowest)
-	if lowest == "" || squeezed > 2*alone {
-		t.Errorf("lowered to %q it took %.2f of its time", lowest, squeezed.Seconds()/alone.Seconds())
+	<-watched
+	agent.signal(syscall.SIGTERM)
+	agent.ends()
+	again := run()
+	lowest, says, off := "", "", 0.0
+	for _, one := range all {
+		if lowest == "" || one.held.Value < lowest {
+			lowest = one.held.Value
+		}
+		if says = one.held.Unknown; one.ends.IsZero() || ended.Sub(one.at) < squeezed/4 {
+			continue
+		}
+		off = one.ends.Sub(ended).Seconds() / ended.Sub(one.at).Seconds()
+		t.Logf("%s before its end, lowered to %s, %.0f %% of %s were read, and its end was told %s too late",
+			ended.Sub(one.at).Round(time.Second), one.held.Value, 100**one.held.Read, one.held.Of,
+			one.ends.Sub(ended).Round(time.Second))
+	}
+	t.Logf("the backup takes %s and %s beside the load, and %s while it is lowered, to %s cores at least; %s",
+		alone, again, squeezed, lowest, text)
+	switch {
+	case lowest == "":
+		t.Errorf("it was not lowered: %s", text)
+	case squeezed > 2*max(alone, again):
+		t.Errorf("lowered it took %.2f of its time", squeezed.Seconds()/max(alone, again).Seconds())
+	case off == 0:
+		t.Errorf("its end was never told: %s", says)
+	case math.Abs(off) > 0.5:
+		t.Errorf("its end was told %.0f %% of what was left too late", 100*off)
+	}
+	for _, l := range load {
+		l.signal(syscall.SIGKILL)
 	}
 }
 
@@ -415,8 +468,9 @@ func TestSLOKeepsAMariaDB(t *testing.T) {
 		return float64(over) / float64(all)
 	}
 	tell := func(name string, one arm) {
-		t.Logf("%s: p95 by step %v, heartbeats %.4f s, %.1f %% of windows missed after %s, batch %.1f CPU s", name,
-			one.whole, one.beats, 100*missed(one), settles, one.batch)
+		load, _ := os.ReadFile("/proc/loadavg")
+		t.Logf("%s: p95 by step %v, heartbeats %.4f s, %.1f %% of windows missed after %s, batch %.1f CPU s, "+
+			"load of the host %.4s", name, one.whole, one.beats, 100*missed(one), settles, one.batch, load)
 	}
 	tell("alone", alone)
 	free := run()
@@ -432,7 +486,7 @@ func TestSLOKeepsAMariaDB(t *testing.T) {
 		}
 	}
 	target := time.Duration(math.Ceil(1.5*slices.Max(alone.beats)*1e4)) * 100 * time.Microsecond
-	s.write(groups(promise(max(target, 100*time.Microsecond)), "") + "slo: {mode: act, squeeze: [reports]}\n")
+	s.write(groups(promise(max(target, 100*time.Microsecond)), "") + "slo: {mode: act, squeeze: [reports], within: {reports: {cpu.limit: 0.05..}}}\n")
 	s.must("apply")
 	time.Sleep(30 * time.Second) // its first windows are of the change
 	loop := run()
