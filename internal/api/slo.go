@@ -15,13 +15,14 @@ type SLO struct {
 	Mode   string `json:"mode"`   // "off", "advise" or "act"
 	Signal string `json:"signal"` // "p95", "heartbeat", "waits" or "work"
 	// Target and Value are in the unit of the signal: seconds, a part of its time, units of work in a second. Value is
-	// that of the last window of 5 s; nil while it is not known, and Unknown says why.
+	// that of the last look; nil while it is not known, and Unknown says why.
 	Target  float64  `json:"target"`
 	Value   *float64 `json:"value,omitempty"`
 	Unknown string   `json:"unknown,omitempty"`
 	// Slack is how far the value is from the target, as a part of it: below 0 the target is missed.
 	Slack *float64 `json:"slack,omitempty"`
-	// Windows counts those whose value was known since the agent started, and Missed those of them above the target.
+	// Windows counts those of 5 s whose value was known since the agent started, and Missed those of them that were above
+	// the target at one look or more.
 	Windows int64 `json:"windows"`
 	Missed  int64 `json:"missed"`
 	// Held are the limits that are lowered for it.

@@ -45,7 +45,7 @@ const (
 	hotAgain    = 20   // of hot looks that a change may take, whatever was spent before
 	smoothing   = 0.3  // weight of the newest value
 	falling     = 0.85 // a load below this part of the smoothed one falls by itself
-	shrink      = 0.7  // of the value, at a squeeze
+	shrink      = 0.9  // of the value, at a squeeze
 	deepest     = 0.5  // the same where the target is missed by far
 	aim         = 0.9  // the load that a squeeze is to bring
 	heavy       = 2    // a load above it is answered at once, one below it when it was missed twice

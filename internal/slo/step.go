@@ -152,35 +152,36 @@ func (r *run) seen(o Observation) {
 	r.Missing = 0
 	easing := raw < falling*r.Load
 	r.Load += smoothing * (raw - r.Load)
-	r.count()
+	r.count(raw)
 	switch {
 	case r.raised(byKnob) || r.judged():
-	case (r.misses() >= 2 || raw > heavy) && r.Load > 1-lowSlack && !easing:
-		r.squeeze(byKnob)
+	case (r.missed() || raw > heavy) && raw > 1-lowSlack && r.Load > 1-lowSlack && !easing:
+		r.squeeze(byKnob, raw)
 	case r.Calm >= calmTime:
 		r.Said = Action{}
 		r.give(byKnob)
 	}
 }
 
-// misses counts those of the last looks that were missed.
-func (r *run) misses() (n int) {
+// missed says whether two of the last three looks were missed.
+func (r *run) missed() bool {
+	n := 0
 	for _, missed := range r.Recent {
 		if missed {
 			n++
 		}
 	}
-	return n
+	return len(r.Recent) == 3 && n >= 2
 }
 
-// count keeps the looks that were missed, and the time with slack, by the smoothed load.
-func (r *run) count() {
+// count keeps the looks that were missed, by the smoothed load and by what was seen, and the time with slack, by the
+// smoothed load.
+func (r *run) count(raw float64) {
 	slack := 1 - r.Load
-	r.Recent = append(r.Recent, slack < lowSlack)
+	r.Recent = append(r.Recent, slack < lowSlack && raw > 1-lowSlack)
 	if len(r.Recent) > 3 {
 		r.Recent = r.Recent[len(r.Recent)-3:]
 	}
-	r.near = r.near || slack < lowSlack
 	r.Calm += r.passed
 	if slack <= highSlack {
 		r.Calm = 0
@@ -235,7 +236,7 @@ func (r *run) judged() bool {
 }
 
 // squeeze lowers the knob of who is to blame most and can be lowered, or says that there is none.
-func (r *run) squeeze(byKnob map[Knob]Candidate) {
+func (r *run) squeeze(byKnob map[Knob]Candidate, raw float64) {
 	suspects := slices.SortedFunc(maps.Values(byKnob), func(a, b Candidate) int {
 		if a.Share != b.Share {
 			return map[bool]int{true: -1, false: 1}[a.Share > b.Share]
@@ -258,7 +259,7 @@ func (r *run) squeeze(byKnob map[Knob]Candidate) {
 				held.Rest = min(mostRest, max(leastRest, 2*held.Rest))
 				held.Until = r.Now + held.Rest
 			}
-			held.Value, held.Before, held.Judge, held.Given = value, r.Load, true, false
+			held.Value, held.Before, held.Judge, held.Given = value, max(raw, r.Load), true, false
 			held.Floor = max(held.Floor, c.floor())
 			r.Held[c.Knob] = held
 			r.changed(Action{Verb: Squeeze, Knob: c.Knob, Value: value, Reason: "the target is missed"})

@@ -258,24 +258,23 @@ func TestNextLook(t *testing.T) {
 		t.Fatalf("kept again: %+v", s)
 	}
 	missed.Candidates = []Candidate{batch(cpu, 2)}
-	s, actions := steps(waits, s, missed, 3)
+	s, actions := steps(waits, s, missed, 6)
 	if !reflect.DeepEqual(verbs(actions), []Verb{Squeeze}) || s.Next != HotLook {
 		t.Fatalf("did %v: %+v", actions, s)
 	}
 	kept.Candidates = missed.Candidates
-	changed := s.Now
 	for s.Next == HotLook {
 		if s, actions = steps(waits, s, kept, 1); len(actions) > 0 {
 			t.Fatalf("did %v", actions)
 		}
 	}
-	if s.Now-changed != gainTime {
-		t.Errorf("after a change it looked each second for %d s", s.Now-changed)
+	if s.Now-s.Changed != gainTime {
+		t.Errorf("after a change it looked each second for %d s", s.Now-s.Changed)
 	}
 	// What was seen is of before the change, too: nothing follows from it.
 	s, _ = steps(waits, State{}, Observation{Known: true, Value: 0.5, Candidates: missed.Candidates}, 1)
 	if _, actions = steps(waits, s, Observation{Known: true, Value: 0.01, Span: 30, Candidates: missed.Candidates},
-		20); len(actions) > 0 {
+		13); len(actions) > 0 {
 		t.Errorf("did %v on what was seen before", actions)
 	}
 }

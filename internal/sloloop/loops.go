@@ -98,7 +98,11 @@ func (l *Loops) step(ctx context.Context, now time.Time) {
 		if onTrial {
 			o, read, why = slo.Observation{}, time.Time{}, "a change is on trial"
 		}
-		// The same reading once more is no second look.
+		// What is not in force shows nothing. The same reading once more is no second look.
+		if l.trouble != "" && len(one.state.Held) > 0 {
+			one.sees(o, why)
+			continue
+		}
 		if one.hot() && !read.IsZero() && read.Equal(one.read) && now.Sub(one.last) < look-early {
 			continue
 		}
@@ -119,11 +123,7 @@ func (l *Loops) step(ctx context.Context, now time.Time) {
 
 // stepOne is one step of a loop.
 func (l *Loops) stepOne(ctx context.Context, one *loop, o slo.Observation, why string, now time.Time) {
-	one.told.Value, one.told.Slack, one.told.Unknown = nil, nil, why
-	if o.Known && one.Mode != slo.Off {
-		value, slack := o.Value, one.Target.Slack(o.Value)
-		one.told.Value, one.told.Slack = &value, &slack
-	}
+	one.sees(o, why)
 	before := one.state
 	before.Changes = l.changes
 	next, actions := one.Step(before, int(now.Sub(l.start).Round(time.Second)/time.Second), o)
@@ -135,6 +135,15 @@ func (l *Loops) stepOne(ctx context.Context, one *loop, o slo.Observation, why s
 	}
 	one.count(now)
 	one.told.Held = l.held(ctx, one, now)
+}
+
+// sees tells what was seen.
+func (one *loop) sees(o slo.Observation, why string) {
+	one.told.Value, one.told.Slack, one.told.Unknown = nil, nil, why
+	if o.Known && one.Mode != slo.Off {
+		value, slack := o.Value, one.Target.Slack(o.Value)
+		one.told.Value, one.told.Slack = &value, &slack
+	}
 }
 
 // count counts windows, however often it was looked in one.

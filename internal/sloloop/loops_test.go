@@ -25,6 +25,7 @@ import (
 type plant struct {
 	now    time.Time
 	limit  float64 // of the batch
+	free   float64 // the same where nothing is held
 	demand float64 // of the database, cores
 	ran    map[string]time.Duration
 	waited time.Duration
@@ -40,14 +41,14 @@ type plant struct {
 
 	reads   map[observe.Part]int // that were asked for
 	rate    float64              // statements in a second; 0: the database is not asked
-	did     [2]float64           // quick ones, and slow ones
-	said    [2]float64           // the same, as the database said when it was asked
+	did     [4]float64           // by buckets
+	said    [4]float64           // the same, as the database said when it was asked
 	asked   time.Time
 	changed []time.Time // when the limit was
 }
 
 func newPlant() *plant {
-	return &plant{now: time.Unix(1_700_000_000, 0), limit: 2, demand: 0.5, ran: map[string]time.Duration{},
+	return &plant{now: time.Unix(1_700_000_000, 0), limit: 2, free: 2, demand: 0.5, ran: map[string]time.Duration{},
 		fired: make(chan struct{}), reads: map[observe.Part]int{}}
 }
 
@@ -61,8 +62,8 @@ func (p *plant) ReadNow(part observe.Part) {
 	}
 }
 
-// pass lets time pass. Of what the batch uses a fifth is waiting of the database. Above half a core it slows a fifth of
-// the statements down.
+// pass lets time pass. Of what the batch uses a fifth is waiting of the database, and it slows a fifth of the statements
+// down with each core, and the more it uses the more.
 func (p *plant) pass(d time.Duration) {
 	batch := min(p.limit, 2-p.demand)
 	of := func(cores float64) time.Duration { return time.Duration(cores * float64(d)) }
@@ -70,12 +71,9 @@ func (p *plant) pass(d time.Duration) {
 	p.ran["mysql1"] += of(p.demand)
 	p.ran["reports"] += of(batch)
 	p.waited += of(0.2 * p.demand * batch)
-	slow := 0.0
-	if batch > 0.5 {
-		slow = 0.2
-	}
+	slow := 0.2 * batch
 	p.did[0] += (1 - slow) * p.rate * d.Seconds()
-	p.did[1] += slow * p.rate * d.Seconds()
+	p.did[1+min(2, int(2*batch))] += slow * p.rate * d.Seconds()
 	if p.now.Sub(p.asked) >= 10*time.Second {
 		p.said, p.asked = p.did, p.now
 	}
@@ -91,9 +89,11 @@ func (p *plant) Last() *observe.Sample {
 			Threads: &observe.Switching{Waited: new(time.Duration)}}
 		if name == "mysql1" {
 			g.Threads.Waited = new(p.waited)
-			g.Work = &observe.Work{Statements: []observe.Statements{
-				{UpTo: 5 * time.Millisecond, Calls: uint64(p.said[0])},
-				{UpTo: 50 * time.Millisecond, Calls: uint64(p.said[1])}}}
+			g.Work = &observe.Work{}
+			for i, bound := range []time.Duration{5, 30, 100, 200} {
+				g.Work.Statements = append(g.Work.Statements, observe.Statements{UpTo: bound * time.Millisecond,
+					Calls: uint64(p.said[i])})
+			}
 		}
 		g.Usage.Tasks.Current = new(int64(4))
 		s.Groups = append(s.Groups, g)
@@ -116,7 +116,7 @@ func (p *plant) squeeze(_ context.Context, want []state.Override, tell ...journa
 		return p.fail
 	}
 	was := p.limit
-	p.want, p.history, p.limit = want, append(p.history, tell...), 2
+	p.want, p.history, p.limit = want, append(p.history, tell...), p.free
 	for _, o := range want {
 		_, text, _ := strings.Cut(o.Text, "=")
 		v, err := strconv.ParseFloat(text, 64)
@@ -227,7 +227,7 @@ func TestLoopsAskForStatements(t *testing.T) {
 	}{{1000, 2 * time.Second, 4 * time.Second}, {100, 2 * time.Second, 5 * time.Second},
 		{30, 7 * time.Second, 10 * time.Second}} {
 		p := newPlant()
-		p.rate, p.limit = c.rate, 0.1
+		p.rate, p.limit, p.free = c.rate, 0.1, 0.1
 		l := p.loops()
 		h := hostWith(slo.Advise)
 		h.targets[0].slo = policy.SLO{Signal: "p95", Value: 0.02}
@@ -242,10 +242,10 @@ func TestLoopsAskForStatements(t *testing.T) {
 		if n := p.reads[observe.Databases]; n < 11 || n > 13 {
 			t.Errorf("%g/s, kept: it was asked %d times in a minute", c.rate, n)
 		}
-		p.limit = 2
+		p.limit, p.free = 2, 2
 		missed := p.now
 		p.run(t, l, 40*time.Second)
-		if n := len(p.changed); n < 2 || p.changed[0].Sub(missed) > 7*time.Second ||
+		if n := len(p.changed); n < 2 || p.changed[0].Sub(missed) > 9*time.Second ||
 			p.changed[1].Sub(p.changed[0]) < c.least || p.changed[1].Sub(p.changed[0]) > c.most {
 			t.Errorf("%g/s: missed from %s on, the limit was changed at %v", c.rate, missed, p.changed)
 		}
@@ -260,12 +260,8 @@ func TestEnds(t *testing.T) {
 	begun := time.Unix(1_700_000_000, 0)
 	size := int64(1000)
 	var failed error
-	answered := make(chan bool, 1)
 	l := &Loops{host: &host{directories: map[string]string{"a/backup": "/data"}},
-		o: Options{Size: func(context.Context, string) (int64, error) {
-			defer func() { answered <- true }()
-			return size, failed
-		}}}
+		o: Options{Size: func(context.Context, string) (int64, error) { return size, failed }}}
 	says := func(group string, at time.Duration) string {
 		h := api.SLOHeld{Limit: group, Value: "1", Policy: "2"}
 		l.ends(t.Context(), &h, group, begun.Add(at))
@@ -279,6 +275,11 @@ func TestEnds(t *testing.T) {
 		g.Usage.Tasks.Current = &tasks
 		l.follow(&observe.Sample{At: begun.Add(at), Groups: []observe.Group{g},
 			Collectors: []observe.Reading{{Name: observe.Threads, Told: true}}})
+	}
+	answered := func() {
+		for c := l.copies["a/backup"]; len(c.size) == 0; {
+			time.Sleep(time.Millisecond)
+		}
 	}
 	for i, c := range []struct {
 		group string
@@ -295,7 +296,7 @@ func TestEnds(t *testing.T) {
 		{"a/backup", 2, 400, "in 1m10s, 0.30 of /data"},
 		{"a/backup", 2, 400, "in 1m45s, 0.30 of /data"},
 		{"a/backup", 2, 1100, "in 0s, 1.00 of /data"},
-		{"a/backup", 2, 1200, "it has read more than there is: 1100 bytes of 1000 bytes"},
+		{"a/backup", 2, 1200, "it has read more than there is: 1100B of 1kB"},
 		{"a/backup", 0, 1200, "it has no process now"},
 		{"a/backup", 2, 1300, "its pace"},
 		{"a/backup", 2, 1300, "its pace"},
@@ -303,11 +304,11 @@ func TestEnds(t *testing.T) {
 	} {
 		at := time.Duration(10*i) * time.Second
 		sees(at, c.tasks, c.read)
-		got := says(c.group, at)
-		if i == 3 || i == 10 { // asked for anew for each copy
-			<-answered
-			got = says(c.group, at)
+		if i == 3 || i == 10 { // it is asked for anew for each copy
+			says(c.group, at)
+			answered()
 		}
+		got := says(c.group, at)
 		if !strings.Contains(got, c.want) {
 			t.Errorf("%d: %q, not %q", i, got, c.want)
 		}
@@ -319,7 +320,7 @@ func TestEnds(t *testing.T) {
 	failed = errors.New("permission denied")
 	sees(1000*time.Second, 0, 0)
 	says("a/backup", 0)
-	<-answered
+	answered()
 	if got := says("a/backup", 0); got != "the size of /data is not known: permission denied" {
 		t.Errorf("%q", got)
 	}
@@ -345,12 +346,12 @@ func TestLoopsLetGo(t *testing.T) {
 		what func(*plant, *Loops)
 		took time.Duration
 	}{
-		"a promise that is no more":  {func(_ *plant, l *Loops) { l.watch(&host{mode: slo.Act}) }, 7 * time.Second},
-		"mode advise":                {func(_ *plant, l *Loops) { l.watch(hostWith(slo.Advise)) }, 7 * time.Second},
-		"mode off":                   {func(_ *plant, l *Loops) { l.watch(hostWith(slo.Off)) }, 7 * time.Second},
+		"a promise that is no more":  {func(_ *plant, l *Loops) { l.watch(&host{mode: slo.Act}) }, 6 * time.Second},
+		"mode advise":                {func(_ *plant, l *Loops) { l.watch(hostWith(slo.Advise)) }, 5 * time.Second},
+		"mode off":                   {func(_ *plant, l *Loops) { l.watch(hostWith(slo.Off)) }, 6 * time.Second},
 		"a change on trial":          {func(p *plant, _ *Loops) { p.trial = true }, 70 * time.Second},
 		"a guard that is gone":       {func(p *plant, _ *Loops) { close(p.fired) }, time.Second},
-		"a group that may no longer": {func(_ *plant, l *Loops) { l.host.knobs = nil }, 7 * time.Second},
+		"a group that may no longer": {func(_ *plant, l *Loops) { l.host.knobs = nil }, 6 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPlant()

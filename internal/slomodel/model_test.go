@@ -188,7 +188,7 @@ func TestSuggestions(t *testing.T) {
 // TestLoopKeepsItsBounds holds the loop against the bounds of its own, over loads that differ in their order, on small
 // and large hosts; without LONG=1 on one.
 func TestLoopKeepsItsBounds(t *testing.T) {
-	hosts, seeds := []float64{8}, uint64(2)
+	hosts, seeds := []float64{8}, uint64(3)
 	if os.Getenv("LONG") != "" {
 		hosts, seeds = []float64{2, 8, 32}, 20
 	}

@@ -247,7 +247,8 @@ func TestSLOSqueezedBackupEnds(t *testing.T) {
 	}()
 	squeezed := run()
 	ended := time.Now()
-	text := s.sloOf().Text()
+	last := s.sloOf()
+	text := last.Text()
 	close(done)
 	<-watched
 	agent.signal(syscall.SIGTERM)
