@@ -74,14 +74,14 @@ func (l *Loops) follow(s *observe.Sample) {
 	for i := range s.Groups {
 		g := &s.Groups[i]
 		directory := l.host.directories[g.Group]
-		if directory == "" || at.IsZero() || g.Threads == nil || g.Usage.Tasks.Current == nil {
+		if directory == "" || at.IsZero() || g.Threads == nil {
 			continue
 		}
 		one := l.copies[g.Group]
 		if one == nil || one.directory != directory {
 			one = &copying{directory: directory}
 		}
-		one.take(point{at, g.Threads.ReadBytes}, *g.Usage.Tasks.Current == 0)
+		one.take(point{at, g.Threads.ReadBytes}, g.Threads.Living == 0)
 		now[g.Group] = one
 	}
 	l.copies = now

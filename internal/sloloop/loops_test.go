@@ -270,9 +270,8 @@ func TestEnds(t *testing.T) {
 		}
 		return h.Unknown
 	}
-	sees := func(at time.Duration, tasks int64, read uint64) {
-		g := observe.Group{Group: "a/backup", Threads: &observe.Switching{ReadBytes: read}}
-		g.Usage.Tasks.Current = &tasks
+	sees := func(at time.Duration, tasks int, read uint64) {
+		g := observe.Group{Group: "a/backup", Threads: &observe.Switching{Living: tasks, ReadBytes: read}}
 		l.follow(&observe.Sample{At: begun.Add(at), Groups: []observe.Group{g},
 			Collectors: []observe.Reading{{Name: observe.Threads, Told: true}}})
 	}
@@ -283,7 +282,7 @@ func TestEnds(t *testing.T) {
 	}
 	for i, c := range []struct {
 		group string
-		tasks int64
+		tasks int
 		read  uint64
 		want  string
 	}{

@@ -189,7 +189,8 @@ func (r *Runner) ReadNow(p observe.Part) {
 	now := time.Now()
 	for _, c := range r.all {
 		soon := now
-		if rested := c.read.Add(r.every(c, now) / soonest); rested.After(now) {
+		rest := c.Tier.Every(false) * time.Duration(c.slower) / soonest
+		if rested := c.read.Add(rest); rested.After(now) {
 			soon = rested
 		}
 		if c.on && c.Name == p && soon.Before(c.next) {
