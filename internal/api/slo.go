@@ -21,8 +21,8 @@ type SLO struct {
 	Unknown string   `json:"unknown,omitempty"`
 	// Slack is how far the value is from the target, as a part of it: below 0 the target is missed.
 	Slack *float64 `json:"slack,omitempty"`
-	// Windows counts those of 5 s whose value was known since the agent started, and Missed those of them that were above
-	// the target at one look or more.
+	// Windows counts those of 5 s whose value was known since the agent started, and Missed those of them that were
+	// above the target at one look or more.
 	Windows int64 `json:"windows"`
 	Missed  int64 `json:"missed"`
 	// Held are the limits that are lowered for it.

@@ -240,8 +240,8 @@ var sloRows = []Row{
 // sloRow is a row of what is promised. How often and how far it went is for the record.
 func sloRow(name string, kind metrics.Kind, value func(*api.SLO) *float64, help string) Row {
 	return Row{Name: "bulkhead_group_slo_" + name, Part: Limits, Kind: kind, Labels: []string{"signal"},
-		Recorded: kind == metrics.Counter || strings.HasPrefix(name, "held"), Source: "the policy, and the agent's loop",
-		group: promised(value), Help: help}
+		Recorded: kind == metrics.Counter || strings.HasPrefix(name, "held"),
+		Source:   "the policy, and the agent's loop", group: promised(value), Help: help}
 }
 
 var agentRows = []Row{

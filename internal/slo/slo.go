@@ -8,15 +8,15 @@
 //   - Only limits of CPU, of disk bandwidth and operations, and of egress change; never memory, never CPU sets, never
 //     a group whose role is database.
 //   - A value lies between the floor and the ceiling of its knob, and never above what the policy says.
-//   - A group of role helper, whose work is to end, keeps half of what it wants, unless its floor is named: of CPU half of
-//     the most that it wanted since it was squeezed, of a disk half of what the policy gives.
-//   - A step squeezes or gives one knob at most. After either it waits until all that it is shown is of after that; where
-//     a squeeze has shown no gain by then, 10 s.
+//   - A group of role helper, whose work is to end, keeps half of what it wants, unless its floor is named: of CPU
+//     half of the most that it wanted since it was squeezed, of a disk half of what the policy gives.
+//   - A step squeezes or gives one knob at most. After either it waits until all that it is shown is of after that;
+//     where a squeeze has shown no gain by then, 10 s.
 //   - A group sees at most MostChanges changes in ChangeWindow, those that give everything back included.
 //   - With nobody to blame it does nothing and says so. A knob that did not help is given back and barred.
 //   - With slack it gives back. After MissingLimit seconds without an observation it hands back all that it holds.
-//   - It looks each second for MostHot seconds at a stretch at most, and for a sixth of the time in the long run, beside
-//     some seconds after each change.
+//   - It looks each second for MostHot seconds at a stretch at most, and for a sixth of the time in the long run,
+//     beside some seconds after each change.
 //
 // A Loop and a State are values: steps of different loops may run at the same time. Step changes no argument.
 package slo

@@ -52,8 +52,8 @@ type run struct {
 	actions []Action
 }
 
-// Step is one look, in a second above 0 that is later than that of the step before: it returns s with what was seen, and what
-// is to be done now. In another mode than act, what s holds is handed back first.
+// Step is one look, in a second above 0 that is later than that of the step before: it returns s with what was seen,
+// and what is to be done now. In another mode than act, what s holds is handed back first.
 func (l Loop) Step(s State, now int, o Observation) (State, []Action) {
 	r := &run{Loop: l, State: s.copied(), passed: max(0, now-s.Now)}
 	if s.Now == 0 {

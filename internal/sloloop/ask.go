@@ -16,8 +16,8 @@ const (
 	heartbeat, question = 200 * time.Millisecond, time.Second
 	// quick is the time between two questions whose duration is the signal while the loop is hot.
 	quick = 100 * time.Millisecond
-	// span is the time of which the p95 of heartbeats is, and fewest how many there must be. While the loop is hot it is
-	// of hotSpan, or of as long as it takes to have the fewest.
+	// span is the time of which the p95 of heartbeats is, and fewest how many there must be. While the loop is hot it
+	// is of hotSpan, or of as long as it takes to have the fewest.
 	span, fewest, hotSpan = 10 * time.Second, 10, 2 * time.Second
 	// workSpan is the time of which work is counted while the loop is hot.
 	workSpan = 3 * time.Second

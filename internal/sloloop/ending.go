@@ -19,28 +19,6 @@ const (
 	sizing = time.Minute
 )
 
-// copying is what the processes of a group below an instance have read of disks since there were none.
-type copying struct {
-	directory string // the instance's data
-	whole     bool   // they were watched from the first one on
-	base      uint64 // what was read before
-	points    []point
-	size      chan size // the answer, once it was asked for
-	told      size
-}
-
-// point is how much was read at a time.
-type point struct {
-	at   time.Time
-	read uint64
-}
-
-// size is how many bytes a directory has.
-type size struct {
-	bytes int64
-	err   error
-}
-
 // directories are the data directories of the instances that groups of role helper are below, by the groups.
 func directories(v *transaction.View, helpers []string) map[string]string {
 	data, several := map[string]string{}, map[string]bool{}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -50,11 +51,8 @@ func (l *Loops) Tick(ctx context.Context, now time.Time) {
 	l.readAhead(now)
 }
 
-// hot says whether a loop looks each second.
-func (one *loop) hot() bool { return one.state.Next == slo.HotLook }
-
-// readAhead has collectors that are slower than the loop read for the steps that come next. A p95 of statements is asked
-// for with each look where the loop acts.
+// readAhead has collectors that are slower than the loop read for the steps that come next. A p95 of statements is
+// asked for with each look where the loop acts.
 func (l *Loops) readAhead(now time.Time) {
 	hot, parts := false, map[observe.Part]bool{}
 	for _, one := range l.all {
@@ -98,11 +96,10 @@ func (l *Loops) step(ctx context.Context, now time.Time) {
 		if onTrial {
 			o, read, why = slo.Observation{}, time.Time{}, "a change is on trial"
 		}
-		// What is not in force shows nothing. The same reading once more is no second look.
-		if l.trouble != "" && len(one.state.Held) > 0 {
-			one.sees(o, why)
-			continue
+		if l.trouble != "" { // what is not in force shows nothing
+			o.Span = math.MaxInt32
 		}
+		// The same reading once more is no second look.
 		if one.hot() && !read.IsZero() && read.Equal(one.read) && now.Sub(one.last) < look-early {
 			continue
 		}
@@ -123,7 +120,11 @@ func (l *Loops) step(ctx context.Context, now time.Time) {
 
 // stepOne is one step of a loop.
 func (l *Loops) stepOne(ctx context.Context, one *loop, o slo.Observation, why string, now time.Time) {
-	one.sees(o, why)
+	one.told.Value, one.told.Slack, one.told.Unknown = nil, nil, why
+	if o.Known && one.Mode != slo.Off {
+		value, slack := o.Value, one.Target.Slack(o.Value)
+		one.told.Value, one.told.Slack = &value, &slack
+	}
 	before := one.state
 	before.Changes = l.changes
 	next, actions := one.Step(before, int(now.Sub(l.start).Round(time.Second)/time.Second), o)
@@ -135,15 +136,6 @@ func (l *Loops) stepOne(ctx context.Context, one *loop, o slo.Observation, why s
 	}
 	one.count(now)
 	one.told.Held = l.held(ctx, one, now)
-}
-
-// sees tells what was seen.
-func (one *loop) sees(o slo.Observation, why string) {
-	one.told.Value, one.told.Slack, one.told.Unknown = nil, nil, why
-	if o.Known && one.Mode != slo.Off {
-		value, slack := o.Value, one.Target.Slack(o.Value)
-		one.told.Value, one.told.Slack = &value, &slack
-	}
 }
 
 // count counts windows, however often it was looked in one.

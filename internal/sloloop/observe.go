@@ -12,10 +12,6 @@ import (
 	"bulkhead/internal/slo"
 )
 
-// apart is how far two times of the same reading may be apart: they are rounded. A collector that did not read for offFor
-// was off.
-const apart, offFor = 20 * time.Millisecond, time.Minute
-
 // seen is what one step goes by; window is nil where too little was sampled. What it says of waiting is of since to
 // read.
 type seen struct {
@@ -77,8 +73,8 @@ func (l *Loops) look(now time.Time) seen {
 // tellsWaits are the collectors that tell for how long groups waited, as far as that changes from second to second.
 var tellsWaits = map[observe.Part]bool{observe.CPU: true, observe.Pressure: true, observe.Threads: true}
 
-// observe is what a loop goes by in a step; why says why its value is not known, and read when that was read, zero where
-// it is always new.
+// observe is what a loop goes by in a step; why says why its value is not known, and read when that was read, zero
+// where it is always new.
 func (l *Loops) observe(one *loop, at seen, now time.Time) (o slo.Observation, read time.Time, why string) {
 	if at.window == nil {
 		return o, read, at.why

@@ -37,8 +37,8 @@ func (l *Loops) hear(s *observe.Sample) {
 	l.works = now
 }
 
-// p95 is the time, in seconds, within which 95 % of the statements between two readings were answered; since is when the
-// first of them was, and why says why it is not known. They are the last ones with enough statements between them.
+// p95 is the time, in seconds, within which 95 % of the statements between two readings were answered; since is when
+// the first of them was, and why says why it is not known. They are the last ones with enough statements between them.
 // Within a bucket times are taken to be spread evenly over its upper half.
 func (w statements) p95() (value float64, since time.Time, why string) {
 	if len(w) == 0 {

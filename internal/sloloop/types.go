@@ -1,7 +1,7 @@
-// Package sloloop keeps what databases are promised (`slo:` of the policy): every 5 s, and every second while a target is
-// missed or a limit was changed just now, it gives the step function of package slo what was sampled of each of them,
-// and has what that decides put in force as overrides that end by themselves. It reads nothing of the kernel; databases
-// are asked by goroutines of its own.
+// Package sloloop keeps what databases are promised (`slo:` of the policy): every 5 s, and every second while a target
+// is missed or a limit was changed just now, it gives the step function of package slo what was sampled of each of
+// them, and has what that decides put in force as overrides that end by themselves. It reads nothing of the kernel;
+// databases are asked by goroutines of its own.
 //
 // Watch, Tick and End are for one goroutine, the agent's loop. Told is safe for concurrent use.
 package sloloop
@@ -34,6 +34,10 @@ const (
 	quiet = 10 * time.Minute
 )
 
+// apart is how far two times of the same reading may be apart: they are rounded. A collector that did not read for
+// offFor was off.
+const apart, offFor = 20 * time.Millisecond, time.Minute
+
 // Sampler is what samples for the loop.
 type Sampler interface {
 	Last() *observe.Sample
@@ -58,8 +62,8 @@ type Options struct {
 	Log  *slog.Logger
 }
 
-// Guard gives everything back when this process dies. Gone is closed when it does so although this process lives, which
-// gave no sign of life, and when it was ended itself.
+// Guard gives everything back when this process dies. Gone is closed when it does so although this process lives,
+// which gave no sign of life, and when it was ended itself.
 type Guard interface {
 	Gone() <-chan struct{}
 	Done()
@@ -103,6 +107,9 @@ type loop struct {
 	said   time.Time // when the history was told what would be done
 	cold   map[slo.Knob]candidate
 }
+
+// hot says whether a loop looks each second.
+func (one *loop) hot() bool { return one.state.Next == slo.HotLook }
 
 // host is what the loop goes by of a look at the host.
 type host struct {
@@ -174,4 +181,26 @@ type answer struct {
 	took time.Duration
 	work int64
 	late bool // it did not come in time
+}
+
+// copying is what the processes of a group below an instance have read of disks since there were none.
+type copying struct {
+	directory string // the instance's data
+	whole     bool   // they were watched from the first one on
+	base      uint64 // what was read before
+	points    []point
+	size      chan size // the answer, once it was asked for
+	told      size
+}
+
+// point is how much was read at a time.
+type point struct {
+	at   time.Time
+	read uint64
+}
+
+// size is how many bytes a directory has.
+type size struct {
+	bytes int64
+	err   error
 }

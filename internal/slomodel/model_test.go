@@ -215,9 +215,10 @@ func TestLoopKeepsItsBounds(t *testing.T) {
 				}
 			}
 			t.Logf("%2.0f CPUs, steps of %4d s: missed %.1f %%, %.1f %% of %d windows 10 s after, %.1f %% 20 s "+
-				"after, work %.2f of best static, %.2f of each moment (koordlet %.2f, Heracles %.2f), %.1f changes an hour", cpus,
-				seconds, 100*whole.Part(), 100*after10.Part(), after10.Windows, 100*after20.Part(), work/static, work/moment,
-				koordlet/static, heracles/static, float64(changes)/float64(4*seeds))
+				"after, work %.2f of best static, %.2f of each moment (koordlet %.2f, Heracles %.2f), %.1f changes "+
+				"an hour", cpus, seconds, 100*whole.Part(), 100*after10.Part(), after10.Windows,
+				100*after20.Part(), work/static, work/moment, koordlet/static, heracles/static,
+				float64(changes)/float64(4*seeds))
 			if after10.Part() > MissedBound || work < WorkBound*static {
 				t.Errorf("the bounds are not kept")
 			}
