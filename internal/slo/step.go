@@ -125,6 +125,33 @@ func (r *run) missing() {
 
 // seen is a look with an observation.
 func (r *run) seen(o Observation) {
+	byKnob := r.candidates(o)
+	raw := r.Target.load(o.Value)
+	r.near = raw > 1-lowSlack
+	begins := r.Missing > 0 || r.Load == 0
+	r.Missing = 0
+	ofBefore := r.Changed > 0 && float64(r.Now-r.Changed) < math.Max(settleTime, o.Span) // of before the change, too
+	if len(r.actions) > 0 || ofBefore {
+		return
+	}
+	if begins {
+		r.Load = raw
+	}
+	easing := raw < falling*r.Load
+	r.Load += smoothing * (raw - r.Load)
+	r.count(raw)
+	switch {
+	case r.raised(byKnob) || r.judged():
+	case (r.missed() || raw > heavy) && r.near && r.Load > 1-lowSlack && !easing:
+		r.squeeze(byKnob, raw)
+	case r.Calm >= calmTime:
+		r.Said = Action{}
+		r.give(byKnob)
+	}
+}
+
+// candidates are those that may be held at all. What is held and may not be held so is given back.
+func (r *run) candidates(o Observation) map[Knob]Candidate {
 	byKnob := map[Knob]Candidate{}
 	for _, c := range o.Candidates {
 		if c.fits() {
@@ -137,30 +164,7 @@ func (r *run) seen(o Observation) {
 			r.release(k, "its group or its bounds have changed")
 		}
 	}
-	raw := r.Target.load(o.Value)
-	r.near = raw > 1-lowSlack
-	switch {
-	case len(r.actions) > 0:
-		r.Missing = 0
-		return
-	case r.Changed > 0 && float64(r.Now-r.Changed) < math.Max(settleTime, o.Span): // it is of before the change, too
-		r.Missing = 0
-		return
-	case r.Missing > 0 || r.Load == 0:
-		r.Load = raw
-	}
-	r.Missing = 0
-	easing := raw < falling*r.Load
-	r.Load += smoothing * (raw - r.Load)
-	r.count(raw)
-	switch {
-	case r.raised(byKnob) || r.judged():
-	case (r.missed() || raw > heavy) && raw > 1-lowSlack && r.Load > 1-lowSlack && !easing:
-		r.squeeze(byKnob, raw)
-	case r.Calm >= calmTime:
-		r.Said = Action{}
-		r.give(byKnob)
-	}
+	return byKnob
 }
 
 // missed says whether two of the last three looks were missed.

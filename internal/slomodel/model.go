@@ -20,7 +20,10 @@ import (
 const Window = slo.Look
 
 // ColdSpan and HotSpan are the seconds before a look that its value is of: those of a heartbeat in the agent.
-const ColdSpan, HotSpan = 10, 2
+const (
+	ColdSpan = 10
+	HotSpan  = 2
+)
 
 const (
 	fullest  = 0.99 // use above it counts as this

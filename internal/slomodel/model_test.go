@@ -188,12 +188,12 @@ func TestSuggestions(t *testing.T) {
 // TestLoopKeepsItsBounds holds the loop against the bounds of its own, over loads that differ in their order, on small
 // and large hosts; without LONG=1 on one.
 func TestLoopKeepsItsBounds(t *testing.T) {
-	hosts, seeds := []float64{8}, uint64(3)
+	hosts, seeds, steps := []float64{8}, uint64(3), []int{10, 30, 120, 1800}
 	if os.Getenv("LONG") != "" {
-		hosts, seeds = []float64{2, 8, 32}, 20
+		hosts, seeds, steps = []float64{2, 8, 32}, 20, []int{10, 20, 30, 60, 120, 600, 1800}
 	}
 	for _, cpus := range hosts {
-		for _, seconds := range []int{10, 20, 30, 60, 120, 600, 1800} {
+		for _, seconds := range steps {
 			var whole, after10, after20 Missed
 			var work, static, moment, koordlet, heracles float64
 			changes := 0

@@ -31,15 +31,15 @@ func TestSLOSqueezedBackupEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.CopyN(file, rand.NewChaCha8([32]byte{}), 400<<20); err != nil {
+	if _, err := io.CopyN(file, rand.NewChaCha8([32]byte{}), 1<<30); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(file.Sync(), file.Close()); err != nil {
 		t.Fatal(err)
 	}
 	top := fmt.Sprintf("mysql%d", d.port)
-	s.write(fmt.Sprintf("groups:\n  %q: {role: database, each: {engine: mysql, port: %d}, cpu: {weight: 100}, "+
-		"slo: {waits: 15%%}, groups: {backup: {role: helper, match: [{exe: no-such-program}], cpu: {weight: 1000}}}}\n"+
+	s.write(fmt.Sprintf("groups:\n  %q: {role: database, each: {engine: mysql, port: %d}, cpu: {weight: 300}, "+
+		"slo: {waits: 25%%}, groups: {backup: {role: helper, match: [{exe: no-such-program}], cpu: {weight: 200}}}}\n"+
 		"slo: {mode: act, squeeze: [\"mysql{port}/backup\"]}\n", "mysql{port}", d.port))
 	s.must("apply")
 	backup := top + "/backup"
