@@ -40,6 +40,7 @@ type plant struct {
 	guards  int // that are there
 
 	reads   map[observe.Part]int // that were asked for
+	deaf    bool                 // nothing is read for that
 	rate    float64              // statements in a second; 0: the database is not asked
 	did     [4]float64           // by buckets
 	said    [4]float64           // the same, as the database said when it was asked
@@ -57,7 +58,7 @@ func (p *plant) Gone() <-chan struct{} { return p.fired }
 func (p *plant) Done()                 { p.guards-- }
 
 func (p *plant) ReadNow(part observe.Part) {
-	if p.reads[part]++; part == observe.Databases {
+	if p.reads[part]++; part == observe.Databases && !p.deaf {
 		p.said, p.asked = p.did, p.now
 	}
 }
@@ -252,6 +253,22 @@ func TestLoopsAskForStatements(t *testing.T) {
 		if told := l.Told()["mysql1"]; told.Slack == nil || *told.Slack < 0 {
 			t.Errorf("%g/s: tells %s", c.rate, told.Text())
 		}
+	}
+}
+
+// The same reading once more is no second look.
+func TestLoopsWaitForReadings(t *testing.T) {
+	p := newPlant()
+	p.rate, p.limit, p.free, p.deaf = 1000, 0.1, 0.1, true
+	l := p.loops()
+	h := hostWith(slo.Act)
+	h.targets[0].slo = policy.SLO{Signal: "p95", Value: 0.15}
+	l.watch(h)
+	p.run(t, l, time.Minute)
+	p.limit, p.free = 2, 2
+	missed := p.now
+	if p.run(t, l, time.Minute); len(p.changed) == 0 || p.changed[0].Sub(missed) < 20*time.Second {
+		t.Errorf("missed by little from %s on, the limit was changed at %v", missed, p.changed)
 	}
 }
 
