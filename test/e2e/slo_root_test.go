@@ -157,6 +157,7 @@ func TestSLOAgentKilled(t *testing.T) {
 	agent.ends()
 	agent = s.agent()
 	lowered()
+	time.Sleep(time.Second) // stopped in the midst of a change it would hold the lock; the next one is 2 s away
 	agent.signal(syscall.SIGSTOP)
 	stopped := time.Now()
 	for quota() != "100000" && time.Since(stopped) < time.Minute {
