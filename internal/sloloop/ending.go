@@ -14,7 +14,7 @@ import (
 
 const (
 	// paceFor is the time of which the pace is by which an end is told, and paceFrom the least.
-	paceFor, paceFrom = time.Minute, 20 * time.Second
+	paceFor, paceFrom = time.Minute, 10 * time.Second
 	// sizing is how long it may take to see how much a data directory has.
 	sizing = time.Minute
 )

@@ -48,15 +48,14 @@ func TestEnds(t *testing.T) {
 		{"a/backup", 0, 100, "the size of /data is being read"},
 		{"a/backup", 0, 100, "it has no process now"},
 		{"a/backup", 2, 200, "its pace since the last change is not known yet"},
-		{"a/backup", 2, 300, "its pace since the last change is not known yet"},
+		{"a/backup", 2, 300, "in 1m20s, 0.20 of /data"},
 		{"a/backup", 2, 400, "in 1m10s, 0.30 of /data"},
 		{"a/backup", 2, 400, "in 1m45s, 0.30 of /data"},
 		{"a/backup", 2, 1100, "in 0s, 1.00 of /data"},
 		{"a/backup", 2, 1200, "it has read more than there is: 1100B of 1kB"},
 		{"a/backup", 0, 1200, "it has no process now"},
 		{"a/backup", 2, 1300, "its pace"},
-		{"a/backup", 2, 1300, "its pace"},
-		{"a/backup", 2, 1300, "it has read nothing from a disk for 20s"},
+		{"a/backup", 2, 1300, "it has read nothing from a disk for 10s"},
 	} {
 		at := time.Duration(10*i) * time.Second
 		sees(at, c.tasks, c.read)
