@@ -95,6 +95,16 @@ func promised(value func(*api.SLO) *float64) func(*Sample, *Group, Tell) {
 	}
 }
 
+// held is when the last of the groups that are lowered would end.
+func held(s *api.SLO) (last *float64) {
+	for _, h := range s.Held {
+		if h.Ends != nil && (last == nil || float64(h.Ends.Unix()) > *last) {
+			last = new(float64(h.Ends.Unix()))
+		}
+	}
+	return last
+}
+
 func groupTasks(_ *Sample, g *Group, tell Tell) {
 	if g.Tasks != nil {
 		tell(float64(g.Tasks.Running), "runnable")

@@ -86,6 +86,7 @@ type Statements struct {
 // Switching is what threads of a group did since its figures were first read, as far as they lived at the end of an
 // interval of the collector.
 type Switching struct {
+	Living int `json:"living"` // threads that there were
 	// Waited is how long they could run and had no CPU, also because of the group's own limit; nil where the kernel
 	// does not count it.
 	Waited *time.Duration `json:"waited_ns,omitempty"`

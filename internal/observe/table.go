@@ -224,22 +224,24 @@ var sloRows = []Row{
 		"What the group's database is promised: seconds of p95 and heartbeat, a part of its time of waits, units of "+
 			"work in a second."),
 	sloRow("value", metrics.Gauge, func(s *api.SLO) *float64 { return s.Value },
-		"What that was in the last window of 5 s, in the same unit."),
+		"What that was at the agent's last look, in the same unit."),
 	sloRow("slack", metrics.Gauge, func(s *api.SLO) *float64 { return s.Slack },
 		"How far the value is from the target, as a part of it; below 0 the target is missed."),
 	sloRow("windows_total", metrics.Counter, func(s *api.SLO) *float64 { return new(float64(s.Windows)) },
-		"Windows whose value was known."),
+		"Windows of 5 s whose value was known."),
 	sloRow("missed_total", metrics.Counter, func(s *api.SLO) *float64 { return new(float64(s.Missed)) },
-		"Those of them in which the target was missed."),
+		"Those of them in which the target was missed at one look or more."),
 	sloRow("held", metrics.Gauge, func(s *api.SLO) *float64 { return new(float64(len(s.Held))) },
 		"Limits of other groups that are lowered for it."),
+	sloRow("held_end_seconds", metrics.Gauge, held,
+		"When the last of these groups of which that is known would end, as Unix time."),
 }
 
 // sloRow is a row of what is promised. How often and how far it went is for the record.
 func sloRow(name string, kind metrics.Kind, value func(*api.SLO) *float64, help string) Row {
 	return Row{Name: "bulkhead_group_slo_" + name, Part: Limits, Kind: kind, Labels: []string{"signal"},
-		Recorded: kind == metrics.Counter || name == "held", Source: "the policy, and the agent's loop",
-		group: promised(value), Help: help}
+		Recorded: kind == metrics.Counter || strings.HasPrefix(name, "held"),
+		Source:   "the policy, and the agent's loop", group: promised(value), Help: help}
 }
 
 var agentRows = []Row{

@@ -65,12 +65,16 @@ func (t *threads) source(k *Kernel) collect.Source {
 		w := k.watched.Load()
 		now := time.Now()
 		known, did := make(map[int]ctxswitch.Thread, len(t.known)), map[string]work{}
+		living := map[string]int{}
 		spent := make(map[cgroup.Dir]int64, len(t.spent))
 		for group, dirs := range w.tasks {
 			all := work{ranOn: map[int]time.Duration{}}
 			for _, d := range dirs {
 				still := t.slept(w.tree, d, spent)
 				tids, _ := t.list(w.tree, d) // one that is gone has none
+				for at := group; at != "."; at = path.Dir(at) {
+					living[at] += len(tids)
+				}
 				for _, tid := range tids {
 					if one, there := t.known[tid]; still && there {
 						known[tid] = one
@@ -103,7 +107,7 @@ func (t *threads) source(k *Kernel) collect.Source {
 			}
 		}
 		t.at, t.known, t.spent, t.sums = now, known, spent, sums
-		return t.put(sums), nil
+		return t.put(sums, living), nil
 	}
 }
 
@@ -157,14 +161,15 @@ func (a work) plus(b work) work {
 	return sum
 }
 
-func (t *threads) put(sums map[string]work) collect.Put {
+func (t *threads) put(sums map[string]work, living map[string]int) collect.Put {
 	return func(s *observe.Sample) {
 		for i := range s.Groups {
 			one, counted := sums[s.Groups[i].Group]
 			if !counted {
 				continue
 			}
-			s.Groups[i].Threads = &observe.Switching{Voluntary: one.Voluntary, Involuntary: one.Involuntary,
+			s.Groups[i].Threads = &observe.Switching{Living: living[s.Groups[i].Group],
+				Voluntary: one.Voluntary, Involuntary: one.Involuntary,
 				RanOn: one.ranOn, Faults: one.faults, ReadBytes: one.readBytes, WrittenBytes: one.writtenBytes,
 				Reads: one.reads, Writes: one.writes}
 			if t.waits {

@@ -122,6 +122,9 @@ func TestThreads(t *testing.T) {
 		did[4] = thread(4*time.Second, 6*time.Second+1, 7_000, 7_000) // cannot have
 		holds("ten seconds later", "a", 9*time.Second, 111, 222)
 		holds("the same again", "a/b", 8*time.Second, 110, 220)
+		if all := read(); all["a"].Living != 4 || all["a/b"].Living != 3 || all["idle"].Living != 0 {
+			t.Errorf("threads that there are: %+v", all)
+		}
 		delete(did, 3)
 		did[4] = thread(4*time.Second, 7*time.Second+1, 7_001, 7_000)
 		did[2] = thread(0, 0, 0, 0) // another thread of this number

@@ -1,16 +1,22 @@
 // Package slo decides how groups beside a database are squeezed so that the database keeps its target, and how they get
 // back what was taken. It is pure: Loop.Step takes what was and what is seen now, and returns what is now and what to
-// do. It has no clock (a step is one tick), reads nothing and writes nothing.
+// do. It has no clock (a step is told what second it is, on any clock that does not go back), reads nothing and writes
+// nothing. State.Next says in how many seconds the next step is due.
 //
 // What Step promises, whatever it is shown (its tests hold each):
 //
 //   - Only limits of CPU, of disk bandwidth and operations, and of egress change; never memory, never CPU sets, never
 //     a group whose role is database.
 //   - A value lies between the floor and the ceiling of its knob, and never above what the policy says.
-//   - A step squeezes or gives one knob at most. After either it waits.
+//   - A group of role helper, whose work is to end, keeps half of what it wants, unless its floor is named: of CPU
+//     half of the most that it wanted since it was squeezed, of a disk half of what the policy gives.
+//   - A step squeezes or gives one knob at most. After either it waits until all that it is shown is of after that;
+//     where a squeeze has shown no gain by then, 10 s.
 //   - A group sees at most MostChanges changes in ChangeWindow, those that give everything back included.
 //   - With nobody to blame it does nothing and says so. A knob that did not help is given back and barred.
-//   - With slack it gives back. After MissingLimit ticks without an observation it hands back all that it holds.
+//   - With slack it gives back. After MissingLimit seconds without an observation it hands back all that it holds.
+//   - It looks each second for MostHot seconds at a stretch at most, and for a sixth of the time in the long run,
+//     beside some seconds after each change.
 //
 // A Loop and a State are values: steps of different loops may run at the same time. Step changes no argument.
 package slo
@@ -21,21 +27,25 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// The figures of the loop. A tick is TickSeconds long.
+// The figures of the loop. Times are seconds.
 const (
-	TickSeconds  = 5
-	MissingLimit = 12  // ticks without an observation until everything is handed back: one minute
-	ChangeWindow = 720 // ticks: one hour
-	MostChanges  = 12  // of one group in ChangeWindow
+	Look         = 5  // between two looks
+	HotLook      = 1  // the same while a target is missed, and after a change
+	MostHot      = 60 // of hot looks at a stretch
+	MissingLimit = 60 // without an observation until everything is handed back
+	ChangeWindow = 3600
+	MostChanges  = 12 // of one group in ChangeWindow
 
-	lowSlack    = 0.05 // below it a tick is a miss
-	highSlack   = 0.15 // above it a tick has slack
-	calmTicks   = 3    // ticks with slack until something is given
-	idleTicks   = 12   // ticks with slack until a limit that does not bind is handed back
-	waitTicks   = 2    // ticks without a change after a change
+	lowSlack    = 0.05 // below it a look is a miss
+	highSlack   = 0.15 // above it a look has slack
+	calmTime    = 15   // with slack until something is given
+	idleTime    = 60   // with slack until a limit that does not bind is handed back
+	settleTime  = 2    // without a change after a change, at least
+	gainTime    = 10   // after a squeeze, in which it may show a gain
+	hotAgain    = 20   // of hot looks that a change may take, whatever was spent before
 	smoothing   = 0.3  // weight of the newest value
 	falling     = 0.85 // a load below this part of the smoothed one falls by itself
-	shrink      = 0.7  // of the value, at a squeeze
+	shrink      = 0.9  // of the value, at a squeeze
 	deepest     = 0.5  // the same where the target is missed by far
 	aim         = 0.9  // the load that a squeeze is to bring
 	heavy       = 2    // a load above it is answered at once, one below it when it was missed twice
@@ -45,15 +55,17 @@ const (
 	usedPart    = 0.9  // of a limit that is in use, for it to be raised
 	leastGain   = 0.05 // part of the load that a squeeze has to take away
 	mostVain    = 3    // squeezes in a row without a gain
-	barTicks    = 120  // ticks that a knob is barred: ten minutes
+	barTime     = 600  // that a knob is barred
 	spare       = 4    // changes of a group that no give takes: a squeeze may need them
-	leastRest   = 24   // ticks without a give after one that was too much; doubled each time
-	mostRest    = 360  // ticks: half an hour
+	leastRest   = 120  // without a give after one that was too much; doubled each time
+	mostRest    = 1800
 	nearMiss    = 1.2  // a load below it, after a give, is answered by taking that back
 	usedUp      = 0.99 // of the ceiling: a value above it is the ceiling
 	leastShare  = 0.05 // of the resource, for a candidate to be blamed
 	floorCores  = 0.05 // the lowest floor of cpu.limit
 	floorPart   = 0.05 // of the ceiling: the lowest floor of any other knob
+	kept        = 0.5  // of what a helper wants: its floor
+	raise       = 1.25 // of a floor that has risen above a value: what the value becomes
 	highestLoad = 100  // a load above it counts as this
 )
 
@@ -114,11 +126,11 @@ func (k Knob) allowed() bool {
 
 // Bounds is what a knob may be set to, in the unit of its key.
 type Bounds struct {
-	Floor   float64 // 0 is the least floor: 0.05 cores, or 5 % of the ceiling
+	Floor   float64 // 0 is the least floor: 0.05 cores, or 5 % of the ceiling; of a helper half of what it wants
 	Ceiling float64 // the limit of the policy, or the whole resource where the policy has none
 }
 
-// floor is the floor in force.
+// floor is the floor of a group that is no helper.
 func (b Bounds) floor(k Knob) float64 {
 	least := floorPart * b.Ceiling
 	if k.Key == policy.KeyCPULimit {
@@ -134,20 +146,36 @@ type Candidate struct {
 	Role  policy.Role
 	Share float64 // of the resource that the database waits for, 0 to 1
 	Use   float64 // in the unit of the knob
+	// Wanted is what it would use without any limit, of cpu.limit; 0: it is not known.
+	Wanted float64
+}
+
+// floor is the floor in force.
+func (c Candidate) floor() float64 {
+	least := c.Bounds.floor(c.Knob)
+	if c.Role != policy.RoleHelper || c.Floor > 0 {
+		return least
+	}
+	wanted := c.Ceiling
+	if c.Key == policy.KeyCPULimit {
+		wanted = math.Min(c.Ceiling, math.Max(c.Use, c.Wanted))
+	}
+	return math.Max(least, kept*wanted)
 }
 
 // fits tells whether the candidate may be held at all.
 func (c Candidate) fits() bool {
 	return c.allowed() && c.Role != policy.RoleDatabase && finite(c.Ceiling) && finite(c.Use) && finite(c.Share) &&
-		!math.IsNaN(c.Floor) && c.Ceiling > c.floor(c.Knob)
+		finite(c.Wanted) && !math.IsNaN(c.Floor) && c.Ceiling > c.floor()
 }
 
 func finite(v float64) bool { return v >= 0 && !math.IsInf(v, 1) }
 
-// Observation is what was seen in one tick. Its zero value is one that is missing.
+// Observation is what was seen at one look. Its zero value is one that is missing.
 type Observation struct {
 	Known      bool
 	Value      float64 // of the target's signal, in its unit
+	Span       float64 // seconds before the look that Value and the candidates are of
 	Candidates []Candidate
 }
 

@@ -2,6 +2,7 @@ package slo
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"strings"
 )
@@ -15,26 +16,29 @@ type Loop struct {
 // Held is a knob that the loop holds.
 type Held struct {
 	Value  float64
+	Floor  float64 // the highest since it is held
 	Before float64 // the load when it was squeezed last
 	Vain   int     // squeezes in a row that gained nothing
 	Judge  bool    // the last squeeze has not been judged yet
 	Given  bool    // the last change raised it
 	Prior  float64 // its value before it was raised
-	Rest   int     // ticks for which nothing is given after a give that was too much
-	Until  int     // the tick before which nothing is given
+	Rest   int     // seconds for which nothing is given after a give that was too much
+	Until  int     // the second before which nothing is given
 }
 
 // State is what the loop remembers from one step to the next. Its zero value is that of a loop that begins.
 type State struct {
-	Tick    int
+	Now     int     // the second of the last step
+	Next    int     // in how many seconds the next step is due: Look or HotLook
 	Load    float64 // smoothed since the last change; 1 is on the target
-	Missing int     // ticks in a row without an observation
-	Recent  []bool  // the last ticks, newest last: missed
-	Calm    int     // ticks in a row with slack
-	Wait    int     // ticks until a change may follow
+	Missing int     // seconds in a row without an observation
+	Recent  []bool  // the last looks since the last change, newest last: missed
+	Calm    int     // seconds in a row with slack
+	Changed int     // the second of the last change; 0: none yet
+	Hot     int     // seconds of hot looks that were spent; each cold look gives one back
 	Held    map[Knob]Held
-	Barred  map[Knob]int     // until which tick
-	Changes map[string][]int // ticks of changes of each group, within ChangeWindow
+	Barred  map[Knob]int     // until which second
+	Changes map[string][]int // seconds of changes of each group, within ChangeWindow
 	Said    Action           // the last thing that was said and not done, so that it is said once
 }
 
@@ -42,14 +46,20 @@ type State struct {
 type run struct {
 	Loop
 	State
+
+	passed  int  // seconds since the step before
+	near    bool // the target is missed, or all but: a closer look is due
 	actions []Action
 }
 
-// Step is one tick: it returns s with what was seen in the tick, and what is to be done now. In another mode than act,
-// what s holds is handed back first.
-func (l Loop) Step(s State, o Observation) (State, []Action) {
-	r := &run{Loop: l, State: s.copied()}
-	r.Tick++
+// Step is one look, in a second above 0 that is later than that of the step before: it returns s with what was seen,
+// and what is to be done now. In another mode than act, what s holds is handed back first.
+func (l Loop) Step(s State, now int, o Observation) (State, []Action) {
+	r := &run{Loop: l, State: s.copied(), passed: max(0, now-s.Now)}
+	if s.Now == 0 {
+		r.passed = Look
+	}
+	r.Now = now
 	r.forget()
 	switch {
 	case l.Mode != Act && len(r.Held) > 0:
@@ -60,7 +70,25 @@ func (l Loop) Step(s State, o Observation) (State, []Action) {
 	default:
 		r.seen(o)
 	}
+	r.pace()
 	return r.State, r.actions
+}
+
+// pace says when the next look is due.
+func (r *run) pace() {
+	if r.State.Next == HotLook {
+		r.Hot += r.passed
+	} else {
+		r.Hot = max(0, r.Hot-1)
+	}
+	r.State.Next = Look
+	recent := r.Changed > 0 && r.Now-r.Changed < gainTime
+	if len(r.actions) > 0 && recent {
+		r.Hot = min(r.Hot, MostHot-hotAgain)
+	}
+	if (r.near || recent) && r.Mode != Off && r.Hot < MostHot {
+		r.State.Next = HotLook
+	}
 }
 
 // copied is the state with maps and lists of its own.
@@ -68,8 +96,8 @@ func (s State) copied() State {
 	held, barred, changes := map[Knob]Held{}, map[Knob]int{}, map[string][]int{}
 	maps.Copy(held, s.Held)
 	maps.Copy(barred, s.Barred)
-	for group, ticks := range s.Changes {
-		changes[group] = slices.Clone(ticks)
+	for group, seconds := range s.Changes {
+		changes[group] = slices.Clone(seconds)
 	}
 	s.Held, s.Barred, s.Changes, s.Recent = held, barred, changes, slices.Clone(s.Recent)
 	return s
@@ -77,34 +105,53 @@ func (s State) copied() State {
 
 // forget drops what is too old to count.
 func (r *run) forget() {
-	maps.DeleteFunc(r.Barred, func(_ Knob, until int) bool { return until <= r.Tick })
-	for group, ticks := range r.Changes {
-		ticks = slices.DeleteFunc(ticks, func(t int) bool { return t <= r.Tick-ChangeWindow })
-		if r.Changes[group] = ticks; len(ticks) == 0 {
+	maps.DeleteFunc(r.Barred, func(_ Knob, until int) bool { return until <= r.Now })
+	for group, seconds := range r.Changes {
+		seconds = slices.DeleteFunc(seconds, func(t int) bool { return t <= r.Now-ChangeWindow })
+		if r.Changes[group] = seconds; len(seconds) == 0 {
 			delete(r.Changes, group)
 		}
 	}
 }
 
-// missing is a tick without an observation.
+// missing is a look without an observation.
 func (r *run) missing() {
-	r.Missing++
+	r.Missing += r.passed
 	r.Recent, r.Calm = nil, 0
 	if r.Missing >= MissingLimit {
 		r.releaseAll("nothing was observed for a minute")
 	}
 }
 
-// seen is a tick with an observation.
+// seen is a look with an observation.
 func (r *run) seen(o Observation) {
+	byKnob := r.candidates(o)
 	raw := r.Target.load(o.Value)
-	if r.Missing > 0 || r.Load == 0 {
+	r.near = raw > 1-lowSlack
+	begins := r.Missing > 0 || r.Load == 0
+	r.Missing = 0
+	ofBefore := r.Changed > 0 && float64(r.Now-r.Changed) < math.Max(settleTime, o.Span) // of before the change, too
+	if len(r.actions) > 0 || ofBefore {
+		return
+	}
+	if begins {
 		r.Load = raw
 	}
-	r.Missing = 0
 	easing := raw < falling*r.Load
 	r.Load += smoothing * (raw - r.Load)
-	r.count()
+	r.count(raw)
+	switch {
+	case r.raised(byKnob) || r.judged():
+	case (r.missed() || raw > heavy) && r.near && r.Load > 1-lowSlack && !easing:
+		r.squeeze(byKnob, raw)
+	case r.Calm >= calmTime:
+		r.Said = Action{}
+		r.give(byKnob)
+	}
+}
+
+// candidates are those that may be held at all. What is held and may not be held so is given back.
+func (r *run) candidates(o Observation) map[Knob]Candidate {
 	byKnob := map[Knob]Candidate{}
 	for _, c := range o.Candidates {
 		if c.fits() {
@@ -113,61 +160,75 @@ func (r *run) seen(o Observation) {
 	}
 	for _, k := range r.heldKnobs() {
 		c, there := byKnob[k]
-		if !there || r.Held[k].Value < c.floor(k) || r.Held[k].Value >= c.Ceiling {
+		if !there || r.Held[k].Value < c.Bounds.floor(k) || r.Held[k].Value >= c.Ceiling {
 			r.release(k, "its group or its bounds have changed")
 		}
 	}
-	if len(r.actions) > 0 {
-		return
-	}
-	if r.Wait > 0 {
-		r.Wait--
-		return
-	}
-	switch {
-	case r.judged():
-	case (r.misses() >= 2 || raw > heavy) && r.Load > 1-lowSlack && !easing:
-		r.squeeze(byKnob)
-	case r.Calm >= calmTicks:
-		r.Said = Action{}
-		r.give(byKnob)
-	}
+	return byKnob
 }
 
-// misses counts those of the last ticks that were missed.
-func (r *run) misses() (n int) {
+// missed says whether two of the last three looks were missed.
+func (r *run) missed() bool {
+	n := 0
 	for _, missed := range r.Recent {
 		if missed {
 			n++
 		}
 	}
-	return n
+	return len(r.Recent) == 3 && n >= 2
 }
 
-// count keeps the ticks that were missed, and those with slack, by the smoothed load.
-func (r *run) count() {
+// count keeps the looks that were missed, by the smoothed load and by what was seen, and the time with slack, by the
+// smoothed load.
+func (r *run) count(raw float64) {
 	slack := 1 - r.Load
-	r.Recent = append(r.Recent, slack < lowSlack)
+	r.Recent = append(r.Recent, slack < lowSlack && raw > 1-lowSlack)
 	if len(r.Recent) > 3 {
 		r.Recent = r.Recent[len(r.Recent)-3:]
 	}
-	r.Calm++
+	r.Calm += r.passed
 	if slack <= highSlack {
 		r.Calm = 0
 	}
 }
 
-// judged looks at what the last squeeze brought, once. It tells whether it gave a useless knob back.
+// raised gives back what a group's floor has risen above. It tells whether it did.
+func (r *run) raised(byKnob map[Knob]Candidate) bool {
+	for _, k := range r.heldKnobs() {
+		held, c := r.Held[k], byKnob[k]
+		held.Floor = max(held.Floor, c.floor())
+		r.Held[k] = held
+		if held.Value >= held.Floor {
+			continue
+		}
+		if !r.mayChange(k, 0) {
+			r.release(k, "it wants more than it has, and was changed often enough in this hour")
+			return true
+		}
+		held.Value, held.Judge, held.Vain, held.Given = min(c.Ceiling, raise*held.Floor), false, 0, false
+		r.Held[k] = held
+		r.changed(Action{Verb: Give, Knob: k, Value: held.Value, Reason: "it wants more, and keeps half of that"})
+		return true
+	}
+	return false
+}
+
+// judged looks at what the last squeeze brought: a gain within gainTime, or none. It tells whether that is not known
+// yet, or a useless knob was given back: then nothing else is done.
 func (r *run) judged() bool {
 	for _, k := range r.heldKnobs() {
 		held := r.Held[k]
 		if !held.Judge {
 			continue
 		}
-		held.Judge = false
-		held.Vain++
-		if r.Load < held.Before*(1-leastGain) || r.Load <= 1-lowSlack {
-			held.Vain = 0
+		switch {
+		case r.Load < held.Before*(1-leastGain) || r.Load <= 1-lowSlack:
+			held.Judge, held.Vain = false, 0
+		case r.Now-r.Changed < gainTime:
+			return true
+		default:
+			held.Judge = false
+			held.Vain++
 		}
 		r.Held[k] = held
 		if held.Vain >= mostVain {
@@ -179,7 +240,7 @@ func (r *run) judged() bool {
 }
 
 // squeeze lowers the knob of who is to blame most and can be lowered, or says that there is none.
-func (r *run) squeeze(byKnob map[Knob]Candidate) {
+func (r *run) squeeze(byKnob map[Knob]Candidate, raw float64) {
 	suspects := slices.SortedFunc(maps.Values(byKnob), func(a, b Candidate) int {
 		if a.Share != b.Share {
 			return map[bool]int{true: -1, false: 1}[a.Share > b.Share]
@@ -200,9 +261,10 @@ func (r *run) squeeze(byKnob map[Knob]Candidate) {
 			held := r.Held[c.Knob]
 			if held.Given {
 				held.Rest = min(mostRest, max(leastRest, 2*held.Rest))
-				held.Until = r.Tick + held.Rest
+				held.Until = r.Now + held.Rest
 			}
-			held.Value, held.Before, held.Judge, held.Given = value, r.Load, true, false
+			held.Value, held.Before, held.Judge, held.Given = value, max(raw, r.Load), true, false
+			held.Floor = max(held.Floor, c.floor())
 			r.Held[c.Knob] = held
 			r.changed(Action{Verb: Squeeze, Knob: c.Knob, Value: value, Reason: "the target is missed"})
 			return
@@ -231,7 +293,7 @@ func (r *run) undoVain() bool {
 
 // bar gives a knob back that did not help, and leaves it alone for a while.
 func (r *run) bar(k Knob, reason string) {
-	r.Barred[k] = r.Tick + barTicks
+	r.Barred[k] = r.Now + barTime
 	r.release(k, reason)
 }
 
@@ -241,16 +303,16 @@ func (r *run) lower(c Candidate) (float64, bool) {
 	if barred || c.Share < leastShare {
 		return 0, false
 	}
-	now := min(c.Ceiling, c.Use)
+	now, from := min(c.Ceiling, c.Use), c.Use
 	held, ok := r.Held[c.Knob]
-	if ok {
-		now = held.Value
+	if ok { // a limit that does not bind holds nothing
+		now, from = held.Value, max(c.Use, deepest*held.Value)
 	}
-	value := now * min(shrink, max(deepest, aim/r.Load))
+	value := min(now, from) * min(shrink, max(deepest, aim/r.Load))
 	if held.Given && r.Load < nearMiss {
 		value = held.Prior
 	}
-	value = max(c.floor(c.Knob), value)
+	value = max(c.floor(), held.Floor, value)
 	return value, value < now
 }
 
@@ -264,11 +326,11 @@ func (r *run) give(byKnob map[Knob]Candidate) {
 		}
 		value := held.Value + more
 		switch {
-		case c.Use < usedPart*held.Value && r.Calm < idleTicks:
+		case c.Use < usedPart*held.Value && r.Calm < idleTime:
 		case c.Use < usedPart*held.Value:
 			r.release(k, "there is slack, and the group does not use what it has")
 			return
-		case r.Tick < held.Until:
+		case r.Now < held.Until:
 		case value > usedUp*c.Ceiling:
 			r.release(k, "there is slack")
 			return
@@ -307,8 +369,8 @@ func (r *run) release(k Knob, reason string) {
 // changed notes a change: what was smoothed before it says nothing of what comes after.
 func (r *run) changed(a Action) {
 	r.actions = append(r.actions, a)
-	r.Changes[a.Knob.Group] = append(r.Changes[a.Knob.Group], r.Tick)
-	r.Wait, r.Load, r.Recent, r.Calm, r.Said = waitTicks, 0, nil, 0, Action{}
+	r.Changes[a.Knob.Group] = append(r.Changes[a.Knob.Group], r.Now)
+	r.Changed, r.Load, r.Recent, r.Calm, r.Said = r.Now, 0, nil, 0, Action{}
 }
 
 // say says what is not done, unless it was the last thing that was said.

@@ -9,6 +9,7 @@ import (
 	"bulkhead/internal/classify"
 	"bulkhead/internal/control"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/linux/fsinfo"
 	"bulkhead/internal/state"
 	"bulkhead/internal/transaction"
 	"bulkhead/internal/watchdog"
@@ -16,7 +17,7 @@ import (
 
 // Of makes the loops of an agent.
 func Of(c *transaction.Controller, s Sampler, log *slog.Logger) *Loops {
-	o := Options{Sampler: s, Log: log,
+	o := Options{Sampler: s, Log: log, Size: fsinfo.Size,
 		Squeeze: func(ctx context.Context, want []state.Override, tell ...journal.Entry) error {
 			return control.Squeeze(ctx, c, 0, want, tell...)
 		},

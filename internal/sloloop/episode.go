@@ -2,6 +2,7 @@ package sloloop
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,20 +17,20 @@ import (
 	"bulkhead/internal/state"
 )
 
-// window takes in a window; e may be nil.
-func (e *episode) window(o slo.Observation, t slo.Target) {
-	if e == nil || !o.Known {
+// window takes in the worst value of a window; e may be nil.
+func (e *episode) window(value float64, t slo.Target) {
+	if e == nil {
 		return
 	}
 	e.windows++
-	slack := t.Slack(o.Value)
+	slack := t.Slack(value)
 	if slack < 0 {
 		e.missed++
 	}
 	if e.windows == 1 || 1-slack > e.worst {
-		e.worst, e.worstValue = 1-slack, o.Value
+		e.worst, e.worstValue = 1-slack, value
 	}
-	e.last = o.Value
+	e.last = value
 }
 
 // entry is the line of the history.
@@ -63,6 +64,7 @@ func (l *Loops) did(one *loop, a slo.Action, now time.Time) {
 	}
 	switch a.Verb {
 	case slo.Squeeze, slo.Give:
+		l.copies[a.Knob.Group].anew()
 		if one.path == nil {
 			one.path = &episode{begun: now, paths: map[string][]string{}}
 		}
@@ -98,14 +100,16 @@ func (l *Loops) did(one *loop, a slo.Action, now time.Time) {
 }
 
 // held lists what is lowered.
-func (one *loop) held() (all []api.SLOHeld) {
+func (l *Loops) held(ctx context.Context, one *loop, now time.Time) (all []api.SLOHeld) {
 	for k, h := range one.state.Held {
 		given := ""
 		if c, known := one.cold[k]; known {
 			given = c.text()
 		}
-		all = append(all, api.SLOHeld{Limit: k.Group + ":" + string(k.Key), On: k.On, Value: amount(k.Key, h.Value),
-			Policy: given})
+		lowered := api.SLOHeld{Limit: k.Group + ":" + string(k.Key), On: k.On, Value: amount(k.Key, h.Value),
+			Policy: given}
+		l.ends(ctx, &lowered, k.Group, now)
+		all = append(all, lowered)
 	}
 	slices.SortFunc(all, func(a, b api.SLOHeld) int {
 		return cmp.Or(strings.Compare(a.Limit, b.Limit), strings.Compare(a.On, b.On))

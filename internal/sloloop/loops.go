@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -16,9 +17,6 @@ import (
 
 // New makes the loops. Nothing is watched yet.
 func New(o Options) *Loops {
-	if o.every <= 0 {
-		o.every = tick
-	}
 	return &Loops{o: o, all: map[string]*loop{}, askers: map[string]*asker{}, changes: map[string][]int{}}
 }
 
@@ -48,63 +46,115 @@ func (l *Loops) Tick(ctx context.Context, now time.Time) {
 			"or was ended itself")
 		l.drop("the watchdog is gone")
 	}
-	switch {
-	case !now.Before(l.next):
-		l.next = now.Add(l.o.every)
-		l.step(now)
-	case l.breach && l.next.Sub(now) <= time.Second: // for the step that comes next
-		for _, p := range []observe.Part{observe.Threads, observe.EachCPU, observe.DiskStats,
-			observe.Databases} {
-			l.o.Sampler.ReadNow(p)
-		}
-	}
+	l.step(ctx, now)
 	l.enforce(ctx, now)
+	l.readAhead(now)
 }
 
-// step is one step of every loop.
-func (l *Loops) step(now time.Time) {
-	seen := l.look(now)
-	onTrial := len(l.all) > 0 && l.o.OnTrial()
-	l.breach = false
-	told := map[string]api.SLO{}
-	for _, name := range slices.Sorted(maps.Keys(l.all)) {
-		one := l.all[name]
-		o, why := l.observe(one, seen, now)
-		if onTrial {
-			o, why = slo.Observation{}, "a change is on trial"
-		}
-		one.told.Value, one.told.Slack, one.told.Unknown = nil, nil, why
-		if o.Known && one.Mode != slo.Off {
-			value, slack := o.Value, one.Target.Slack(o.Value)
-			one.told.Value, one.told.Slack = &value, &slack
-			one.told.Windows++
-			if slack < 0 {
-				one.told.Missed++
-				l.breach = true
-			}
-		}
-		before := one.state
-		before.Tick, before.Changes = l.count, l.changes
-		next, actions := one.Step(before, o)
-		one.state, l.changes = next, next.Changes
-		for _, a := range actions {
-			l.did(one, a, now)
-		}
-		one.path.window(o, one.Target)
-		if one.gone && len(one.state.Held) == 0 {
-			delete(l.all, name)
+// readAhead has collectors that are slower than the loop read for the steps that come next. A p95 of statements is
+// asked for with each look where the loop acts.
+func (l *Loops) readAhead(now time.Time) {
+	hot, parts := false, map[observe.Part]bool{}
+	for _, one := range l.all {
+		if one.Mode == slo.Off || one.next.Sub(now) > time.Second+early {
 			continue
 		}
-		one.told.Held = one.held()
-		told[name] = one.told
+		if one.target.slo.Signal == string(slo.P95) && (one.Mode == slo.Act || one.hot()) {
+			parts[observe.Databases] = true
+		}
+		hot = hot || one.hot()
 	}
-	l.count++
-	if l.breach {
+	if hot {
 		l.o.Sampler.Heat()
+		for _, p := range []observe.Part{observe.Threads, observe.EachCPU, observe.DiskStats} {
+			parts[p] = true
+		}
+	}
+	for p := range parts {
+		l.o.Sampler.ReadNow(p)
+	}
+}
+
+// step is one step of every loop for which it is time.
+func (l *Loops) step(ctx context.Context, now time.Time) {
+	var due []string
+	for _, name := range slices.Sorted(maps.Keys(l.all)) {
+		if !now.Add(early).Before(l.all[name].next) {
+			due = append(due, name)
+		}
+	}
+	if due == nil {
+		return
+	}
+	if l.start.IsZero() {
+		l.start = now.Add(-time.Second)
+	}
+	seen, onTrial := l.look(now), l.o.OnTrial()
+	for _, name := range due {
+		one := l.all[name]
+		o, read, why := l.observe(one, seen, now)
+		if onTrial {
+			o, read, why = slo.Observation{}, time.Time{}, "a change is on trial"
+		}
+		if l.trouble != "" { // what is not in force shows nothing
+			o.Span = math.MaxInt32
+		}
+		// The same reading once more is no second look.
+		if one.hot() && !read.IsZero() && read.Equal(one.read) && now.Sub(one.last) < look-early {
+			continue
+		}
+		l.stepOne(ctx, one, o, why, now)
+		one.read = read
+		if one.gone && len(one.state.Held) == 0 {
+			delete(l.all, name)
+		}
+	}
+	told := map[string]api.SLO{}
+	for name, one := range l.all {
+		told[name] = one.told
 	}
 	l.mu.Lock()
 	l.told = told
 	l.mu.Unlock()
+}
+
+// stepOne is one step of a loop.
+func (l *Loops) stepOne(ctx context.Context, one *loop, o slo.Observation, why string, now time.Time) {
+	one.told.Value, one.told.Slack, one.told.Unknown = nil, nil, why
+	if o.Known && one.Mode != slo.Off {
+		value, slack := o.Value, one.Target.Slack(o.Value)
+		one.told.Value, one.told.Slack = &value, &slack
+	}
+	before := one.state
+	before.Changes = l.changes
+	next, actions := one.Step(before, int(now.Sub(l.start).Round(time.Second)/time.Second), o)
+	one.state, l.changes = next, next.Changes
+	one.last, one.next = now, now.Add(time.Duration(next.Next)*time.Second)
+	l.askers[one.target.slo.DSN].hurry(one.hot())
+	for _, a := range actions {
+		l.did(one, a, now)
+	}
+	one.count(now)
+	one.told.Held = l.held(ctx, one, now)
+}
+
+// count counts windows, however often it was looked in one.
+func (one *loop) count(now time.Time) {
+	w := &one.window
+	if v := one.told.Value; v != nil && (!w.seen || one.Target.Slack(*v) < one.Target.Slack(w.worst)) {
+		w.seen, w.worst = true, *v
+	}
+	if now.Sub(w.since) < look-early {
+		return
+	}
+	if w.seen {
+		one.told.Windows++
+		if one.Target.Slack(w.worst) < 0 {
+			one.told.Missed++
+		}
+		one.path.window(w.worst, one.Target)
+	}
+	*w = window{since: now}
 }
 
 // drop forgets what is held, and has what is still there of it given back.

@@ -25,6 +25,7 @@ import (
 type plant struct {
 	now    time.Time
 	limit  float64 // of the batch
+	free   float64 // the same where nothing is held
 	demand float64 // of the database, cores
 	ran    map[string]time.Duration
 	waited time.Duration
@@ -37,19 +38,33 @@ type plant struct {
 	hot     int
 	fired   chan struct{}
 	guards  int // that are there
+
+	reads   map[observe.Part]int // that were asked for
+	deaf    bool                 // nothing is read for that
+	rate    float64              // statements in a second; 0: the database is not asked
+	did     [4]float64           // by buckets
+	said    [4]float64           // the same, as the database said when it was asked
+	asked   time.Time
+	changed []time.Time // when the limit was
 }
 
 func newPlant() *plant {
-	return &plant{now: time.Unix(1_700_000_000, 0), limit: 2, demand: 0.5, ran: map[string]time.Duration{},
-		fired: make(chan struct{})}
+	return &plant{now: time.Unix(1_700_000_000, 0), limit: 2, free: 2, demand: 0.5, ran: map[string]time.Duration{},
+		fired: make(chan struct{}), reads: map[observe.Part]int{}}
 }
 
 func (p *plant) Heat()                 { p.hot++ }
-func (p *plant) ReadNow(observe.Part)  {}
 func (p *plant) Gone() <-chan struct{} { return p.fired }
 func (p *plant) Done()                 { p.guards-- }
 
-// pass lets time pass. Of what the batch uses a fifth is waiting of the database.
+func (p *plant) ReadNow(part observe.Part) {
+	if p.reads[part]++; part == observe.Databases && !p.deaf {
+		p.said, p.asked = p.did, p.now
+	}
+}
+
+// pass lets time pass. Of what the batch uses a fifth is waiting of the database, and it slows a fifth of the
+// statements down with each core, and the more it uses the more.
 func (p *plant) pass(d time.Duration) {
 	batch := min(p.limit, 2-p.demand)
 	of := func(cores float64) time.Duration { return time.Duration(cores * float64(d)) }
@@ -57,6 +72,12 @@ func (p *plant) pass(d time.Duration) {
 	p.ran["mysql1"] += of(p.demand)
 	p.ran["reports"] += of(batch)
 	p.waited += of(0.2 * p.demand * batch)
+	slow := 0.2 * batch
+	p.did[0] += (1 - slow) * p.rate * d.Seconds()
+	p.did[1+min(2, int(2*batch))] += slow * p.rate * d.Seconds()
+	if p.now.Sub(p.asked) >= 10*time.Second {
+		p.said, p.asked = p.did, p.now
+	}
 }
 
 func (p *plant) Last() *observe.Sample {
@@ -69,6 +90,11 @@ func (p *plant) Last() *observe.Sample {
 			Threads: &observe.Switching{Waited: new(time.Duration)}}
 		if name == "mysql1" {
 			g.Threads.Waited = new(p.waited)
+			g.Work = &observe.Work{}
+			for i, bound := range []time.Duration{5, 30, 100, 200} {
+				g.Work.Statements = append(g.Work.Statements, observe.Statements{UpTo: bound * time.Millisecond,
+					Calls: uint64(p.said[i])})
+			}
 		}
 		g.Usage.Tasks.Current = new(int64(4))
 		s.Groups = append(s.Groups, g)
@@ -78,6 +104,10 @@ func (p *plant) Last() *observe.Sample {
 	for _, part := range []observe.Part{observe.CPU, observe.Threads, observe.EachCPU, observe.Stat, observe.Tasks} {
 		s.Collectors = append(s.Collectors, observe.Reading{Name: part, On: true, Told: true})
 	}
+	if p.rate > 0 {
+		s.Collectors = append(s.Collectors, observe.Reading{Name: observe.Databases, On: true, Told: true,
+			Age: p.now.Sub(p.asked)})
+	}
 	return s
 }
 
@@ -86,7 +116,8 @@ func (p *plant) squeeze(_ context.Context, want []state.Override, tell ...journa
 	if p.calls++; p.fail != nil {
 		return p.fail
 	}
-	p.want, p.history, p.limit = want, append(p.history, tell...), 2
+	was := p.limit
+	p.want, p.history, p.limit = want, append(p.history, tell...), p.free
 	for _, o := range want {
 		_, text, _ := strings.Cut(o.Text, "=")
 		v, err := strconv.ParseFloat(text, 64)
@@ -94,6 +125,9 @@ func (p *plant) squeeze(_ context.Context, want []state.Override, tell ...journa
 			return err
 		}
 		p.limit = v
+	}
+	if p.limit != was {
+		p.changed = append(p.changed, p.now)
 	}
 	return nil
 }
@@ -137,7 +171,7 @@ func TestLoopsActAndGiveBack(t *testing.T) {
 	if len(p.want) != 1 || told.Value == nil || *told.Slack < 0 || len(told.Held) != 1 || p.guards != 1 || p.hot == 0 {
 		t.Fatalf("wants %+v, tells %s, %d guards", p.want, told.Text(), p.guards)
 	}
-	if len(p.history) != 0 || told.Missed == 0 || told.Windows < 15 {
+	if len(p.history) != 0 || told.Missed == 0 || told.Windows < 15 || told.Windows > 24 {
 		t.Errorf("history %+v, tells %s", p.history, told.Text())
 	}
 	p.demand = 0.01 // at night the database does nothing, and waits for nothing
@@ -155,6 +189,86 @@ func TestLoopsActAndGiveBack(t *testing.T) {
 	calls := p.calls
 	if p.run(t, l, time.Minute); p.calls != calls {
 		t.Errorf("with nothing held %d changes are made", p.calls-calls)
+	}
+}
+
+// It looks each second as long as the target is missed and after a change, and has collectors read for that; else it
+// has nothing read.
+func TestLoopsLookCloser(t *testing.T) {
+	p := newPlant()
+	l := p.loops()
+	l.watch(hostWith(slo.Act))
+	l.all["mysql1"].Target.Value = 1 // kept
+	p.run(t, l, time.Minute)
+	if len(p.reads) > 0 || p.hot > 0 {
+		t.Errorf("the target is kept, and these were read: %v", p.reads)
+	}
+	l.all["mysql1"].Target.Value, p.demand = 0.1, 0.9
+	missed := p.now
+	p.run(t, l, 20*time.Second)
+	if n := len(p.changed); n == 0 || p.changed[n-1].Sub(missed) > 12*time.Second {
+		t.Errorf("the limit was changed at %v, after %s", p.changed, missed)
+	}
+	if n := p.reads[observe.Threads]; n < 8 || p.reads[observe.Databases] > 0 || p.hot == 0 {
+		t.Errorf("the target is missed, and these were read: %v", p.reads)
+	}
+	p.run(t, l, time.Minute)
+	clear(p.reads)
+	if p.run(t, l, time.Minute); len(p.reads) > 0 && len(p.changed) < 4 {
+		t.Errorf("the target is kept again, and these were read: %v", p.reads)
+	}
+}
+
+// A p95 of statements is asked for with each look where the loop acts, and never for advice. It is of so many
+// statements as it takes, and after a change of such that were asked after it.
+func TestLoopsAskForStatements(t *testing.T) {
+	for _, c := range []struct {
+		rate        float64
+		least, most time.Duration // between two changes
+	}{{1000, 2 * time.Second, 4 * time.Second}, {100, 2 * time.Second, 5 * time.Second},
+		{30, 7 * time.Second, 10 * time.Second}} {
+		p := newPlant()
+		p.rate, p.limit, p.free = c.rate, 0.1, 0.1
+		l := p.loops()
+		h := hostWith(slo.Advise)
+		h.targets[0].slo = policy.SLO{Signal: "p95", Value: 0.02}
+		l.watch(h)
+		p.run(t, l, time.Minute)
+		if told := l.Told()["mysql1"]; p.reads[observe.Databases] > 0 || told.Value == nil || *told.Slack < 0.5 {
+			t.Errorf("%g/s, advise: read %v, tells %s", c.rate, p.reads, told.Text())
+		}
+		h.mode = slo.Act
+		l.watch(h)
+		p.run(t, l, time.Minute)
+		if n := p.reads[observe.Databases]; n < 11 || n > 13 {
+			t.Errorf("%g/s, kept: it was asked %d times in a minute", c.rate, n)
+		}
+		p.limit, p.free = 2, 2
+		missed := p.now
+		p.run(t, l, 40*time.Second)
+		if n := len(p.changed); n < 2 || p.changed[0].Sub(missed) > 9*time.Second ||
+			p.changed[1].Sub(p.changed[0]) < c.least || p.changed[1].Sub(p.changed[0]) > c.most {
+			t.Errorf("%g/s: missed from %s on, the limit was changed at %v", c.rate, missed, p.changed)
+		}
+		if told := l.Told()["mysql1"]; told.Slack == nil || *told.Slack < 0 {
+			t.Errorf("%g/s: tells %s", c.rate, told.Text())
+		}
+	}
+}
+
+// The same reading once more is no second look.
+func TestLoopsWaitForReadings(t *testing.T) {
+	p := newPlant()
+	p.rate, p.limit, p.free, p.deaf = 1000, 0.1, 0.1, true
+	l := p.loops()
+	h := hostWith(slo.Act)
+	h.targets[0].slo = policy.SLO{Signal: "p95", Value: 0.15}
+	l.watch(h)
+	p.run(t, l, time.Minute)
+	p.limit, p.free = 2, 2
+	missed := p.now
+	if p.run(t, l, time.Minute); len(p.changed) == 0 || p.changed[0].Sub(missed) < 20*time.Second {
+		t.Errorf("missed by little from %s on, the limit was changed at %v", missed, p.changed)
 	}
 }
 
@@ -178,12 +292,12 @@ func TestLoopsLetGo(t *testing.T) {
 		what func(*plant, *Loops)
 		took time.Duration
 	}{
-		"a promise that is no more":  {func(_ *plant, l *Loops) { l.watch(&host{mode: slo.Act}) }, 7 * time.Second},
-		"mode advise":                {func(_ *plant, l *Loops) { l.watch(hostWith(slo.Advise)) }, 7 * time.Second},
-		"mode off":                   {func(_ *plant, l *Loops) { l.watch(hostWith(slo.Off)) }, 7 * time.Second},
+		"a promise that is no more":  {func(_ *plant, l *Loops) { l.watch(&host{mode: slo.Act}) }, 6 * time.Second},
+		"mode advise":                {func(_ *plant, l *Loops) { l.watch(hostWith(slo.Advise)) }, 5 * time.Second},
+		"mode off":                   {func(_ *plant, l *Loops) { l.watch(hostWith(slo.Off)) }, 6 * time.Second},
 		"a change on trial":          {func(p *plant, _ *Loops) { p.trial = true }, 70 * time.Second},
 		"a guard that is gone":       {func(p *plant, _ *Loops) { close(p.fired) }, time.Second},
-		"a group that may no longer": {func(_ *plant, l *Loops) { l.host.knobs = nil }, 7 * time.Second},
+		"a group that may no longer": {func(_ *plant, l *Loops) { l.host.knobs = nil }, 6 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPlant()
@@ -245,7 +359,7 @@ func TestHeartbeats(t *testing.T) {
 		{"nobody is asked", nil, "work", false, 0, "not asked yet"},
 		{"it does not answer", &asker{fail: errors.New("refused")}, "work", false, 0, "refused"},
 	} {
-		got, why := c.a.tell(c.signal, now, c.waits)
+		got, _, why := c.a.tell(c.signal, now, false, c.waits)
 		if fmt.Sprintf("%.6f", got) != fmt.Sprintf("%.6f", c.want) || !strings.Contains(why, c.why) ||
 			(why == "") != (c.why == "") {
 			t.Errorf("%s: %v, %q", c.name, got, why)
@@ -253,8 +367,37 @@ func TestHeartbeats(t *testing.T) {
 	}
 }
 
+// While the loop is hot the last seconds count, or as many as it takes to have enough answers.
+func TestHeartbeatsWhileHot(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	for _, c := range []struct {
+		every, of time.Duration
+		want      float64
+	}{{quick, 2 * time.Second, 0.005}, {time.Second, 9 * time.Second, 0.5}} {
+		a := &asker{}
+		for at := 15 * time.Second; at > 0; at -= c.every {
+			took := 5 * time.Millisecond
+			if at > 3*time.Second {
+				took = 500 * time.Millisecond
+			}
+			a.take(answer{at: now.Add(-at), took: took}, nil)
+		}
+		got, of, why := a.tell("heartbeat", now, true, false)
+		if got != c.want || of < c.of || of > c.of+2*time.Second || why != "" {
+			t.Errorf("every %s: %v of %s, %q", c.every, got, of, why)
+		}
+	}
+	a := &asker{every: heartbeat}
+	if a.hurry(true); a.pause() != quick {
+		t.Errorf("hot it pauses %s", a.pause())
+	}
+	if a.hurry(false); a.pause() != heartbeat {
+		t.Errorf("cold it pauses %s", a.pause())
+	}
+}
+
 func TestStatements(t *testing.T) {
-	l := &Loops{}
+	l := &Loops{host: &host{}}
 	begun := time.Unix(1_700_000_000, 0)
 	hear := func(at time.Duration, why string, all ...observe.Statements) {
 		l.hear(&observe.Sample{At: begun.Add(at), Collectors: []observe.Reading{{Name: observe.Databases, Told: true}},
@@ -271,6 +414,7 @@ func TestStatements(t *testing.T) {
 	}{
 		{"", []observe.Statements{ms(1, 1000), ms(8, 1000)}, 0, "too few"},
 		{"", []observe.Statements{ms(1, 1900), ms(8, 1100)}, 0.006, ""}, // half of the slow ones are in 95 %
+		{"", []observe.Statements{ms(1, 1900), ms(8, 1100)}, 0.006, ""}, // of 20 s
 		{"", []observe.Statements{ms(1, 1900), ms(8, 1100)}, 0, "too few"},
 		{"", []observe.Statements{ms(1, 2900), ms(8, 1100)}, 0.000975, ""},
 		{"", []observe.Statements{ms(1, 2900), ms(8, 1100), {Calls: 500}}, 0.016, ""},
@@ -278,13 +422,13 @@ func TestStatements(t *testing.T) {
 		{"no plugin", nil, 0, "no plugin"},
 	} {
 		hear(time.Duration(i)*10*time.Second, c.why, c.all...)
-		got, why := l.works["a"].p95()
+		got, _, why := l.works["a"].p95()
 		if fmt.Sprintf("%.6f", got) != fmt.Sprintf("%.6f", c.want) || !strings.Contains(why, c.says) ||
 			(why == "") != (c.says == "") {
 			t.Errorf("%d: %v, %q, want %v, %q", i, got, why, c.want, c.says)
 		}
 	}
-	if _, why := l.works["b"].p95(); !strings.Contains(why, "not asked yet") {
+	if _, _, why := l.works["b"].p95(); !strings.Contains(why, "not asked yet") {
 		t.Error(why)
 	}
 }
@@ -304,6 +448,13 @@ func TestAmounts(t *testing.T) {
 	}
 	s := api.SLO{Group: "a", Mode: "act", Signal: "heartbeat", Target: 0.02, Unknown: "why"}
 	if text := s.Text(); text != "slo of a (act): heartbeat not known (why), target 20ms" {
+		t.Error(text)
+	}
+	s.Held = []api.SLOHeld{{Limit: "a/backup:cpu.limit", Value: "0.5", Policy: "2", Ends: new(time.Now()),
+		Read: new(0.62), Of: "/data"}, {Limit: "reports:cpu.limit", Value: "1", Policy: "no limit", Unknown: "why"}}
+	if text := s.Text(); !strings.HasSuffix(text, "; holds a/backup:cpu.limit=0.5 (policy: 2; ends about "+
+		time.Now().Format("15:04")+", 62 % of /data read), reports:cpu.limit=1 (policy: no limit; when it ends is not "+
+		"known: why)") {
 		t.Error(text)
 	}
 }

@@ -1,6 +1,7 @@
 package sloloop
 
 import (
+	"math"
 	"strings"
 	"time"
 
@@ -11,14 +12,13 @@ import (
 	"bulkhead/internal/slo"
 )
 
-// apart is how far two times of the same reading may be apart: they are rounded.
-const apart = 20 * time.Millisecond
-
-// seen is what one step goes by; window is nil where too little was sampled.
+// seen is what one step goes by; window is nil where too little was sampled. What it says of waiting is of since to
+// read.
 type seen struct {
-	window *attribution.Window
-	sample *observe.Sample
-	why    string
+	window      *attribution.Window
+	sample      *observe.Sample
+	why         string
+	since, read time.Time
 }
 
 // look takes in the last sample.
@@ -34,10 +34,11 @@ func (l *Loops) look(now time.Time) seen {
 		l.reads = readings{}
 	}
 	before, after := record.Tick{}, record.TickOf(s, attribution.Parts)
+	at := seen{sample: s}
 	for _, p := range after.Parts {
 		pair := l.reads[p.Name]
 		switch {
-		case pair == nil || p.Read.Sub(pair[1].Read) > 6*max(l.o.every, 10*time.Second): // it was off
+		case pair == nil || p.Read.Sub(pair[1].Read) > offFor: // it was off
 			l.reads[p.Name] = &[2]record.Part{p, p}
 			continue
 		case p.Read.Sub(pair[1].Read) > apart:
@@ -49,23 +50,38 @@ func (l *Loops) look(now time.Time) seen {
 		if pair[0].Read.After(before.At) {
 			before.At = pair[0].Read
 		}
+		if tellsWaits[p.Name] {
+			if at.since.IsZero() || pair[0].Read.Before(at.since) {
+				at.since = pair[0].Read
+			}
+			if at.read.IsZero() || pair[1].Read.Before(at.read) {
+				at.read = pair[1].Read
+			}
+		}
 	}
 	l.hear(s)
+	l.follow(s)
 	if len(before.Parts) == 0 {
-		return seen{sample: s, why: "the collectors have not read twice yet"}
+		at.why = "the collectors have not read twice yet"
+		return at
 	}
 	// A part of after that is older than before would count as the older of the two.
-	return seen{sample: s, window: attribution.Between(before, after)}
+	at.window = attribution.Between(before, after)
+	return at
 }
 
-// observe is what a loop goes by in a step; why says why its value is not known.
-func (l *Loops) observe(one *loop, at seen, now time.Time) (o slo.Observation, why string) {
+// tellsWaits are the collectors that tell for how long groups waited, as far as that changes from second to second.
+var tellsWaits = map[observe.Part]bool{observe.CPU: true, observe.Pressure: true, observe.Threads: true}
+
+// observe is what a loop goes by in a step; why says why its value is not known, and read when that was read, zero
+// where it is always new.
+func (l *Loops) observe(one *loop, at seen, now time.Time) (o slo.Observation, read time.Time, why string) {
 	if at.window == nil {
-		return o, at.why
+		return o, read, at.why
 	}
 	report, err := attribution.Of(at.window, one.target.group)
 	if err != nil {
-		return o, "nothing was sampled of the group"
+		return o, read, "nothing was sampled of the group"
 	}
 	most, waits := 0.0, false
 	for _, r := range report.Resources {
@@ -73,22 +89,26 @@ func (l *Loops) observe(one *loop, at seen, now time.Time) (o slo.Observation, w
 			most, waits = max(most, r.Part), true
 		}
 	}
+	var of time.Duration
 	switch s := &one.target.slo; {
 	case s.Signal == string(slo.Waits) && !waits:
 		why = "how long it waits is counted by no collector here"
 	case s.Signal == string(slo.Waits):
-		o.Known, o.Value = true, most
+		o.Value, of, read = most, now.Sub(at.since), at.read
 	case s.Signal == string(slo.P95):
-		o.Value, why = l.works[one.target.group].p95()
-		o.Known = why == ""
+		var since time.Time
+		all := l.works[one.target.group]
+		if o.Value, since, why = all.p95(); len(all) > 0 {
+			of, read = now.Sub(since), all[len(all)-1].at
+		}
 	default:
-		o.Value, why = l.askers[s.DSN].tell(s.Signal, now, most >= attribution.Harm)
-		o.Known = why == ""
+		o.Value, of, why = l.askers[s.DSN].tell(s.Signal, now, one.hot(), most >= attribution.Harm)
 	}
-	if o.Known {
+	if o.Known = why == ""; o.Known {
+		o.Span = math.Round(of.Seconds()) // times of the same second are some milliseconds apart
 		o.Candidates = l.candidates(one, report, at, most)
 	}
-	return o, why
+	return o, read, why
 }
 
 // candidates are the limits that may be lowered, with the part that their groups have in what the database waits for
@@ -117,6 +137,9 @@ func (l *Loops) candidates(one *loop, report *attribution.Report, at seen, most 
 		for i := range at.window.Groups {
 			if g := &at.window.Groups[i]; within(g.Name, c.Group) {
 				c.Use += use(g, &c, at.sample.Devices)
+				if c.Key == policy.KeyCPULimit && g.CPU != nil && g.Waited != nil {
+					c.Wanted += max(0, *g.CPU) + max(0, *g.Waited)
+				}
 			}
 		}
 		one.cold[c.Knob] = c

@@ -1,6 +1,7 @@
-// Package sloloop keeps what databases are promised (`slo:` of the policy): every 5 s it gives the step function of
-// package slo what was sampled of each of them, and has what that decides put in force as overrides that end by
-// themselves. It reads nothing of the kernel; databases are asked by goroutines of its own.
+// Package sloloop keeps what databases are promised (`slo:` of the policy): every 5 s, and every second while a target
+// is missed or a limit was changed just now, it gives the step function of package slo what was sampled of each of
+// them, and has what that decides put in force as overrides that end by themselves. It reads nothing of the kernel;
+// databases are asked by goroutines of its own.
 //
 // Watch, Tick and End are for one goroutine, the agent's loop. Told is safe for concurrent use.
 package sloloop
@@ -23,8 +24,8 @@ import (
 )
 
 const (
-	// tick is the time between two steps.
-	tick = slo.TickSeconds * time.Second
+	// look is the time between two looks, and so that of a window; early is how much earlier one may come.
+	look, early = slo.Look * time.Second, 200 * time.Millisecond
 	// lasts is how long an override holds without being renewed, and renewed its age when that is done.
 	lasts, renewed = time.Minute, 20 * time.Second
 	// old is how old a sample may be.
@@ -32,6 +33,10 @@ const (
 	// quiet is the least time between two lines of the history that say what would be done.
 	quiet = 10 * time.Minute
 )
+
+// apart is how far two times of the same reading may be apart: they are rounded. A collector that did not read for
+// offFor was off.
+const apart, offFor = 20 * time.Millisecond, time.Minute
 
 // Sampler is what samples for the loop.
 type Sampler interface {
@@ -52,13 +57,13 @@ type Options struct {
 	OnTrial func() bool
 	// Guard starts what gives everything back when this process dies; nil for nothing.
 	Guard func(ctx context.Context) (Guard, error)
-	Log   *slog.Logger
-	// every is the time between two steps; tests have another one.
-	every time.Duration
+	// Size is how many bytes the files below a directory have. It may take long.
+	Size func(ctx context.Context, directory string) (int64, error)
+	Log  *slog.Logger
 }
 
-// Guard gives everything back when this process dies. Gone is closed when it does so although this process lives, which
-// gave no sign of life, and when it was ended itself.
+// Guard gives everything back when this process dies. Gone is closed when it does so although this process lives,
+// which gave no sign of life, and when it was ended itself.
 type Guard interface {
 	Gone() <-chan struct{}
 	Done()
@@ -71,17 +76,16 @@ type Loops struct {
 	all     map[string]*loop
 	askers  map[string]*asker // by data source name
 	reads   readings
-	works   map[string]*statements
-	next    time.Time        // of the next step
-	count   int              // of steps
-	changes map[string][]int // of each group, over all databases
-	put     []state.Override // that are in force
-	at      time.Time        // when they were put there, or renewed
+	works   map[string]statements
+	copies  map[string]*copying // by group
+	start   time.Time           // of the seconds that steps are told
+	changes map[string][]int    // of each group, over all databases
+	put     []state.Override    // that are in force
+	at      time.Time           // when they were put there, or renewed
 	begun   bool
 	trouble string
 	tell    []journal.Entry // that the history is still to have
 	guard   Guard
-	breach  bool
 
 	mu   sync.Mutex // guards what follows
 	told map[string]api.SLO
@@ -96,15 +100,24 @@ type loop struct {
 	state  slo.State
 	told   api.SLO
 	path   *episode
+	next   time.Time // when the next step is due
+	last   time.Time // when the last one was
+	read   time.Time // when what that went by was read; zero: it is always new
+	window window    // that is not over yet
 	said   time.Time // when the history was told what would be done
 	cold   map[slo.Knob]candidate
 }
+
+// hot says whether a loop looks each second.
+func (one *loop) hot() bool { return one.state.Next == slo.HotLook }
 
 // host is what the loop goes by of a look at the host.
 type host struct {
 	targets []target
 	knobs   []candidate // without share and use
 	mode    slo.Mode
+	// directories are the data directories of the instances that helpers are below, by their groups.
+	directories map[string]string
 }
 
 // target is a database that is promised something.
@@ -139,13 +152,21 @@ type asker struct {
 	stop  context.CancelFunc
 	every time.Duration
 
-	mu   sync.Mutex // guards what follows
-	all  []answer   // of the last span, the oldest first
-	fail error      // of the last question
+	mu   sync.Mutex    // guards what follows
+	pace time.Duration // between two questions: every, or less
+	all  []answer      // of the last span, the oldest first
+	fail error         // of the last question
 }
 
-// statements are the last two things that a database said of its statements.
-type statements [2]works
+// window is a window with the worst that was seen in it.
+type window struct {
+	since time.Time
+	seen  bool
+	worst float64 // the value with the least slack
+}
+
+// statements are what a database said of its statements, the newest last: two at least, and those of statementsFor.
+type statements []works
 
 // works is what a database said of its statements.
 type works struct {
@@ -160,4 +181,26 @@ type answer struct {
 	took time.Duration
 	work int64
 	late bool // it did not come in time
+}
+
+// copying is what the processes of a group below an instance have read of disks since there were none.
+type copying struct {
+	directory string // the instance's data
+	whole     bool   // they were watched from the first one on
+	base      uint64 // what was read before
+	points    []point
+	size      chan size // the answer, once it was asked for
+	told      size
+}
+
+// point is how much was read at a time.
+type point struct {
+	at   time.Time
+	read uint64
+}
+
+// size is how many bytes a directory has.
+type size struct {
+	bytes int64
+	err   error
 }

@@ -77,13 +77,18 @@ func hostOf(v *transaction.View, groups []classify.Group) *host {
 	if len(h.targets) == 0 {
 		return h
 	}
+	var helpers []string
 	for _, g := range groups {
 		isDatabase := g.Role == policy.RoleDatabase || g.Instance != "" && g.Parent == "" || databases[g.Path]
 		if isDatabase || !squeezable(p, &g) || policy.Released(v.Released, g.Path) {
 			continue
 		}
 		h.knobs = append(h.knobs, knobsOf(v, p, &g)...)
+		if g.Role == policy.RoleHelper {
+			helpers = append(helpers, g.Path)
+		}
 	}
+	h.directories = directories(v, helpers)
 	return h
 }
 

@@ -10,13 +10,20 @@ package slomodel
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"bulkhead/internal/policy"
 	"bulkhead/internal/slo"
 )
 
-// Window is how many seconds a window has: those between two steps of the loop.
-const Window = slo.TickSeconds
+// Window is how many seconds a window has: those between two looks of the loop when it is cold.
+const Window = slo.Look
+
+// ColdSpan and HotSpan are the seconds before a look that its value is of: those of a heartbeat in the agent.
+const (
+	ColdSpan = 10
+	HotSpan  = 2
+)
 
 const (
 	fullest  = 0.99 // use above it counts as this
@@ -125,9 +132,13 @@ func (d *Day) use(w int, c *caps, used []float64) (sum float64) {
 type seen struct {
 	second, window int
 	known          bool
-	value          float64   // the worst of the last 5 s, as it is measured
-	used           []float64 // by each group
+	last           [ColdSpan]float64       // of the last seconds, the newest first; 0: not known
+	measured       func(v float64) float64 // a value as it is measured in this second
+	used           []float64               // by each group
 }
+
+// value is the worst of the last seconds, as it is measured.
+func (s seen) value(seconds int) float64 { return s.measured(slices.Max(s.last[:seconds])) }
 
 // rule is what sets limits. It is asked each second, and says how many limits it changed.
 type rule func(s seen, c *caps) (changes int)
@@ -166,7 +177,7 @@ type Result struct {
 func (d *Day) run(name string, of rule) Result {
 	r := Result{Rule: name}
 	c, used, since := d.open(), make([]float64, len(d.Groups)), 0
-	var last [Window]float64
+	var last [ColdSpan]float64
 	for w := range d.Load {
 		if d.Known[w] && d.stepped(w) {
 			since = 0
@@ -174,13 +185,16 @@ func (d *Day) run(name string, of rule) Result {
 		worst := 0.0
 		for s := range Window {
 			at := seen{second: w*Window + s, window: w, known: d.Known[w], used: used}
+			at.measured = func(v float64) float64 { return d.measured(at.second, v) }
+			copy(last[1:], last[:])
+			last[0] = 0
 			if at.known {
 				sum := d.use(w, c, used)
-				value := d.value(w, sum)
+				last[0] = d.value(w, sum)
 				r.Work += sum
-				worst, last[s] = math.Max(worst, value), value
-				at.value = d.measured(at.second, max(last[0], last[1], last[2], last[3], last[4]))
+				worst = math.Max(worst, last[0])
 			}
+			at.last = last
 			r.Changes += of(at, c)
 		}
 		if d.Known[w] {
@@ -209,12 +223,12 @@ func (d *Day) Suggestions(values []float64) (all []Suggestion) {
 	l, s := slo.Loop{Mode: slo.Advise, Target: d.Target}, slo.State{}
 	used := make([]float64, len(d.Groups))
 	for w, v := range values {
-		o := slo.Observation{Known: d.Known[w] && v > 0, Value: v}
+		o := slo.Observation{Known: d.Known[w] && v > 0, Value: v, Span: Window}
 		for i := range d.Groups {
 			used[i] = d.Groups[i].Used[w]
 		}
 		o.Candidates = d.candidates(w, used)
-		next, actions := l.Step(s, o)
+		next, actions := l.Step(s, (w+1)*Window, o)
 		s = next
 		for _, a := range actions {
 			all = append(all, Suggestion{w, a})
@@ -233,7 +247,7 @@ func (d *Day) candidates(w int, used []float64) (all []slo.Candidate) {
 	for i := range d.Groups {
 		g := &d.Groups[i]
 		all = append(all, slo.Candidate{Knob: slo.Knob{Group: g.Name, Key: policy.KeyCPULimit}, Bounds: g.Bounds,
-			Role: g.Role, Share: used[i] / math.Max(sum, 1e-9), Use: used[i]})
+			Role: g.Role, Share: used[i] / math.Max(sum, 1e-9), Use: used[i], Wanted: g.Wanted[w]})
 	}
 	return all
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"os"
 	"reflect"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -187,19 +188,21 @@ func TestSuggestions(t *testing.T) {
 // TestLoopKeepsItsBounds holds the loop against the bounds of its own, over loads that differ in their order, on small
 // and large hosts; without LONG=1 on one.
 func TestLoopKeepsItsBounds(t *testing.T) {
-	hosts, seeds := []float64{8}, uint64(3)
+	hosts, seeds, steps := []float64{8}, uint64(3), []int{10, 30, 120, 1800}
 	if os.Getenv("LONG") != "" {
-		hosts, seeds = []float64{2, 8, 32}, 20
+		hosts, seeds, steps = []float64{2, 8, 32}, 20, []int{10, 20, 30, 60, 120, 600, 1800}
 	}
 	for _, cpus := range hosts {
-		for _, minutes := range []int{2, 5, 10, 30} {
-			var after10, after20 Missed
+		for _, seconds := range steps {
+			var whole, after10, after20 Missed
 			var work, static, moment, koordlet, heracles float64
 			changes := 0
 			for seed := range seeds {
-				d := Steps(cpus, 4*720, minutes*60/Window, seed)
+				d := Steps(cpus, 4*720, seconds/Window, seed)
 				all := d.Compare()
 				loop := all[2]
+				whole.Windows += loop.All.Windows
+				whole.Missed += loop.All.Missed
 				after10.Windows += loop.After10.Windows
 				after10.Missed += loop.After10.Missed
 				after20.Windows += loop.After20.Windows
@@ -207,14 +210,33 @@ func TestLoopKeepsItsBounds(t *testing.T) {
 				work, static, moment = work+loop.Work, static+all[1].Work, moment+all[5].Work
 				koordlet, heracles = koordlet+all[3].Work, heracles+all[4].Work
 				changes += loop.Changes
+				if most := mostChangesInAnHour(d); most > slo.MostChanges {
+					t.Errorf("%d changes in an hour", most)
+				}
 			}
-			t.Logf("%2.0f CPUs, steps of %2d min: missed %.1f %% 10 s after, %.1f %% 20 s after, work %.2f of best "+
-				"static, %.2f of each moment (koordlet %.2f, Heracles %.2f), %.1f changes an hour", cpus, minutes,
-				100*after10.Part(), 100*after20.Part(), work/static, work/moment, koordlet/static, heracles/static,
+			t.Logf("%2.0f CPUs, steps of %4d s: missed %.1f %%, %.1f %% of %d windows 10 s after, %.1f %% 20 s "+
+				"after, work %.2f of best static, %.2f of each moment (koordlet %.2f, Heracles %.2f), %.1f changes "+
+				"an hour", cpus, seconds, 100*whole.Part(), 100*after10.Part(), after10.Windows,
+				100*after20.Part(), work/static, work/moment, koordlet/static, heracles/static,
 				float64(changes)/float64(4*seeds))
 			if after10.Part() > MissedBound || work < WorkBound*static {
 				t.Errorf("the bounds are not kept")
 			}
 		}
 	}
+}
+
+// mostChangesInAnHour is how many changes of its one group the loop makes in any hour of a day.
+func mostChangesInAnHour(d *Day) (most int) {
+	of, at := d.loop(slo.Loop{Mode: slo.Act, Target: d.Target}), []int(nil)
+	d.run("loop", func(s seen, c *caps) int {
+		n := of(s, c)
+		for range n {
+			at = append(at, s.second)
+		}
+		at = slices.DeleteFunc(at, func(then int) bool { return then <= s.second-slo.ChangeWindow })
+		most = max(most, len(at))
+		return n
+	})
+	return most
 }

@@ -27,25 +27,29 @@ func (d *Day) Compare() []Result {
 	return all
 }
 
-// loop is the step function of package slo. In which second of a window it looks, of which it knows nothing, the seed
-// says.
+// loop is the step function of package slo, which looks when it says, and of so many seconds as the agent does: while
+// it is hot, of few. In which second of a window it looks first, of which it knows nothing, the seed says.
 func (d *Day) loop(l slo.Loop) rule {
 	var state slo.State
-	phase := int(d.Seed % Window) //nolint:gosec // below 5
+	due := int(d.Seed % Window) //nolint:gosec // below 5
 	place := map[string]int{}
 	for i := range d.Groups {
 		place[d.Groups[i].Name] = i
 	}
 	return func(s seen, c *caps) (changes int) {
-		if s.second%Window != phase {
+		if s.second < due {
 			return 0
 		}
-		o := slo.Observation{Known: s.known, Value: s.value}
-		if s.known {
-			o.Candidates = d.candidates(s.window, s.used)
+		span := ColdSpan
+		if state.Next == slo.HotLook {
+			span = HotSpan
 		}
-		next, actions := l.Step(state, o)
-		state = next
+		o := slo.Observation{Known: s.known, Span: float64(span)}
+		if s.known {
+			o.Value, o.Candidates = s.value(span), d.candidates(s.window, s.used)
+		}
+		next, actions := l.Step(state, s.second+1, o)
+		state, due = next, s.second+next.Next
 		for _, a := range actions {
 			switch at := place[a.Knob.Group]; a.Verb {
 			case slo.Squeeze, slo.Give:
@@ -162,7 +166,7 @@ func (d *Day) heracles() rule {
 			c.all = 1
 		}
 		if s.known && s.second%poll == poll-1 {
-			load, slack := d.Load[s.window]/math.Max(peak, 1e-9), d.Target.Slack(s.value)
+			load, slack := d.Load[s.window]/math.Max(peak, 1e-9), d.Target.Slack(s.value(Window))
 			growing = slack >= few
 			switch {
 			case slack < 0:

@@ -114,8 +114,8 @@ func (s *site) sloOf() api.SLO {
 	return api.SLO{}
 }
 
-// An agent that lowers a batch beside a database that waits for it, on one CPU, and is killed: the policy's value is in
-// force again within 60 s. An agent after that begins anew.
+// An agent that lowers a batch beside a database that waits for it, on one CPU, and is killed: the policy's value is
+// in force again within 60 s. An agent after that begins anew.
 func TestSLOAgentKilled(t *testing.T) {
 	if os.Getenv("LONG") == "" {
 		t.Skip("takes two minutes: LONG=1")
@@ -157,6 +157,7 @@ func TestSLOAgentKilled(t *testing.T) {
 	agent.ends()
 	agent = s.agent()
 	lowered()
+	time.Sleep(time.Second) // stopped in the midst of a change it would hold the lock; the next one is 2 s away
 	agent.signal(syscall.SIGSTOP)
 	stopped := time.Now()
 	for quota() != "100000" && time.Since(stopped) < time.Minute {
@@ -176,57 +177,6 @@ func TestSLOAgentKilled(t *testing.T) {
 		if e.Verb == "squeeze" {
 			t.Errorf("the history has a single change: %+v", e)
 		}
-	}
-}
-
-// A job of a fixed amount of work that is lowered to its floor, half of what it uses, takes at most twice its time.
-func TestSLOSqueezedJobEnds(t *testing.T) {
-	if os.Getenv("LONG") == "" {
-		t.Skip("takes four minutes: LONG=1")
-	}
-	const work = "i=0; while [ $i -lt 12000000 ]; do i=$((i+1)); done"
-	s := newSite(t)
-	s.write("groups:\n  victim: {role: database, match: [{exe: no-such-program-1}], slo: {waits: 0.1%}}\n" +
-		"  backup: {role: helper, match: [{exe: no-such-program-2}], cpu: {weight: 1000}}\n" +
-		"slo: {mode: act, squeeze: [backup], within: {backup: {cpu.limit: 0.5..}}}\n")
-	s.must("apply")
-	run := func() time.Duration {
-		t.Helper()
-		begun := time.Now()
-		s.must("run", "backup", "--", "sh", "-c", work)
-		return time.Since(begun)
-	}
-	for range 2 {
-		s.start("run", "victim", "--", "sh", "-c", spins)
-	}
-	soon(t, "the load", func() bool { return len(s.group("victim").Members) >= 2 })
-	alone := run()
-	s.agent()
-	done := make(chan bool)
-	least := make(chan string, 1)
-	go func() {
-		lowest := ""
-		for {
-			select {
-			case <-done:
-				least <- lowest
-				return
-			case <-time.After(time.Second):
-				text, err := s.tree.Read(s.at("cpu", "backup").File("cpu.cfs_quota_us"))
-				if err == nil && text != "-1" && (lowest == "" || len(text) < len(lowest) ||
-					len(text) == len(lowest) && text < lowest) {
-					lowest = text
-				}
-			}
-		}
-	}()
-	squeezed := run()
-	close(done)
-	lowest := <-least
-	t.Logf("the job takes %s unlimited beside the database, and %s while it is lowered, to a quota of %s at least",
-		alone, squeezed, lowest)
-	if lowest == "" || squeezed > 2*alone {
-		t.Errorf("lowered to %q it took %.2f of its time", lowest, squeezed.Seconds()/alone.Seconds())
 	}
 }
 
@@ -312,8 +262,8 @@ func (a *asked) p95s(begun time.Time, step time.Duration, steps int) (windows []
 }
 
 // The loop keeps the p95 of a MariaDB at 1.5 times what it is alone, under a load in steps, beside a batch that takes
-// all it gets, against no policy and against the static limit that would be best. It says how it went; what the project
-// wants is said beside it, and nothing of that is judged here: it takes a quiet machine.
+// all it gets, against no policy and against the static limit that would be best. It says how it went; what the
+// project wants is said beside it, and nothing of that is judged here: it takes a quiet machine.
 func TestSLOKeepsAMariaDB(t *testing.T) {
 	if os.Getenv("LONG") == "" {
 		t.Skip("takes a quarter of an hour: LONG=1")
@@ -415,8 +365,9 @@ func TestSLOKeepsAMariaDB(t *testing.T) {
 		return float64(over) / float64(all)
 	}
 	tell := func(name string, one arm) {
-		t.Logf("%s: p95 by step %v, heartbeats %.4f s, %.1f %% of windows missed after %s, batch %.1f CPU s", name,
-			one.whole, one.beats, 100*missed(one), settles, one.batch)
+		load, _ := os.ReadFile("/proc/loadavg")
+		t.Logf("%s: p95 by step %v, heartbeats %.4f s, %.1f %% of windows missed after %s, batch %.1f CPU s, "+
+			"load of the host %.4s", name, one.whole, one.beats, 100*missed(one), settles, one.batch, load)
 	}
 	tell("alone", alone)
 	free := run()
@@ -432,7 +383,8 @@ func TestSLOKeepsAMariaDB(t *testing.T) {
 		}
 	}
 	target := time.Duration(math.Ceil(1.5*slices.Max(alone.beats)*1e4)) * 100 * time.Microsecond
-	s.write(groups(promise(max(target, 100*time.Microsecond)), "") + "slo: {mode: act, squeeze: [reports]}\n")
+	s.write(groups(promise(max(target, 100*time.Microsecond)), "") +
+		"slo: {mode: act, squeeze: [reports], within: {reports: {cpu.limit: 0.05..}}}\n")
 	s.must("apply")
 	time.Sleep(30 * time.Second) // its first windows are of the change
 	loop := run()

@@ -179,10 +179,12 @@ func TestFiguresAgree(t *testing.T) {
 	// The table of status, as `status --watch` prints it, has CPU and memory as top has.
 	var out bytes.Buffer
 	render.Status(&out, status(samples[1]), status(samples[0]), 5*time.Second)
-	promised := api.SLO{Signal: "heartbeat"}
+	promised, ends := api.SLO{Signal: "heartbeat"}, *samples[1].Groups[0].SLO.Held[0].Ends
 	for _, want := range []string{"heartbeat " + promised.Amount(value("slo_value", "")) + ", target " +
 		promised.Amount(value("slo_target", "")) + fmt.Sprintf(", slack %.0f %%", 100*value("slo_slack", "")),
-		"12 windows of 720 missed", "holds reports:cpu.limit=0.7 (policy: 2)", "lowered reports:cpu.limit to 0.7"} {
+		"12 windows of 720 missed", "reports:cpu.limit=0.7 (policy: 2; when it ends is not known: ",
+		"lowered reports:cpu.limit to 0.7", "holds mysql3306/backup:cpu.limit=0.5 (policy: no limit; ends about " +
+			api.Moment(ends, time.Now()) + ", 62 % of /var/lib/mysql read)"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("status does not say what Prometheus gets, %q:\n%s", want, &out)
 		}
@@ -190,7 +192,8 @@ func TestFiguresAgree(t *testing.T) {
 	why := strings.Join(state.Why(group), "\n")
 	if want := "It is promised heartbeat " + promised.Amount(value("slo_target", "")) + ", and has " +
 		promised.Amount(value("slo_value", "")); !strings.Contains(why, want) ||
-		!strings.Contains(why, "1 limit of other groups") {
+		!strings.Contains(why, "2 limits of other groups lowered for it, the last of them ends about "+
+			api.Moment(ends, samples[1].At)) {
 		t.Errorf("top says\n%s\nnot %q", why, want)
 	}
 	line := text[:0]

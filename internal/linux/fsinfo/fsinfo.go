@@ -3,8 +3,12 @@
 package fsinfo
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -50,4 +54,32 @@ func NoCOW(dir string) (bool, error) {
 		return false, fmt.Errorf("ask for the flags of %s: %w", dir, err)
 	}
 	return flags&noCOWFlag != 0, nil
+}
+
+// Size is how many bytes the regular files below a directory have. It follows no symbolic links below it, counts a file
+// with several names as often, and takes as long as it takes to list them, or until ctx ends. Files that go meanwhile
+// are no error.
+func Size(ctx context.Context, dir string) (size int64, err error) {
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return 0, err
+	}
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, fs.ErrNotExist) && path != dir:
+			return nil
+		case err != nil || !d.Type().IsRegular():
+			return err
+		}
+		info, err := d.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err == nil {
+			size += info.Size()
+		}
+		return err
+	})
+	return size, err
 }

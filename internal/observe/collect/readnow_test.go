@@ -9,8 +9,8 @@ import (
 	"bulkhead/internal/observe"
 )
 
-// One that is asked to reads at once, in a sample of its own, and then with the others as before; one that is off does
-// not.
+// One that is asked to reads at once, in a sample of its own, and then with the others as before; a second time half a
+// second later. One that is off does not.
 func TestReadNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
@@ -26,13 +26,14 @@ func TestReadNow(t *testing.T) {
 		if last := s.samples[len(s.samples)-1]; !slices.Equal(last.fresh, []observe.Part{observe.Limits}) {
 			t.Errorf("after 12 s these are new: %q", last.fresh)
 		}
+		s.r.ReadNow(observe.Limits) // it has just read
 		s.pass(20 * time.Second)
 		at := []time.Duration{}
 		for _, read := range s.read[observe.Limits] {
-			at = append(at, read.Sub(begun)/time.Second)
+			at = append(at, read.Sub(begun)/(100*time.Millisecond))
 		}
-		if n := len(s.read[observe.Memory]); n != 1 || !slices.Equal(at, []time.Duration{0, 10, 12, 20, 30}) {
-			t.Errorf("limits were read at these seconds: %d; memory %d times", at, n)
+		if n := len(s.read[observe.Memory]); n != 1 || !slices.Equal(at, []time.Duration{0, 100, 120, 125, 200, 300}) {
+			t.Errorf("limits were read at these tenths of a second: %d; memory %d times", at, n)
 		}
 	})
 }

@@ -50,6 +50,8 @@ const (
 	// tooDear is how many readings in a row may be over budget, and slowest how many times as long as it should be the
 	// time between two readings becomes for that at most.
 	tooDear, slowest = 3, 8
+	// soonest is the part of the time between two readings after which a collector may be asked to read again.
+	soonest = 20
 	// staleAfter is how many times the time between two readings one may be old and still be in a sample.
 	staleAfter = 3
 	// usually is the time between two samples when no collector is on.
@@ -179,14 +181,20 @@ func (r *Runner) Heat() {
 	r.stir()
 }
 
-// ReadNow has a collector that is on read at once, and a sample taken with that. It reads after that when it would
-// have.
+// ReadNow has a collector that is on read at once, and a sample taken with that; one that has read just now after a
+// twentieth of its usual time, which is longer for one that costs too much. It reads after that when it would have.
 func (r *Runner) ReadNow(p observe.Part) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	now := time.Now()
 	for _, c := range r.all {
-		if c.on && c.Name == p {
-			c.next = time.Now()
+		soon := now
+		rest := c.Tier.Every(false) * time.Duration(c.slower) / soonest
+		if rested := c.read.Add(rest); rested.After(now) {
+			soon = rested
+		}
+		if c.on && c.Name == p && soon.Before(c.next) {
+			c.next = soon
 		}
 	}
 	r.stir()

@@ -57,6 +57,7 @@ const (
 	sloTarget    = "bulkhead_group_slo_target"
 	sloValue     = "bulkhead_group_slo_value"
 	sloHeld      = "bulkhead_group_slo_held"
+	sloHeldEnd   = "bulkhead_group_slo_held_end_seconds"
 	hostCPUs     = "bulkhead_host_cpus"
 	hostCPU      = "bulkhead_host_cpu_seconds_total"
 	hostLoad     = "bulkhead_host_load1"

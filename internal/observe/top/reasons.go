@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/policy"
@@ -146,6 +147,9 @@ func (s *State) promise(group string, say func(string, ...any)) {
 		}
 		if held, _ := s.sum(sloHeld, group, false); held > 0 {
 			text += fmt.Sprintf("; %s of other groups lowered for it", policy.Counted(int(held), "limit"))
+			if end, told := s.sum(sloHeldEnd, group, false); told {
+				text += ", the last of them ends about " + api.Moment(time.Unix(int64(end), 0), s.At)
+			}
 		}
 		say("%s. `bulkhead status` says what was done.", text)
 	}

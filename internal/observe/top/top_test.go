@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/observe"
 	"bulkhead/internal/observe/observetest"
@@ -367,9 +368,10 @@ func TestCells(t *testing.T) {
 func TestWhy(t *testing.T) {
 	s := busy(t)
 	got := strings.Join(s.Why("mysql3306"), "\n")
-	const want = `A task of it waits for: CPU 70%, memory 0%, disks 25% of the time.
-It is promised heartbeat 20ms, and has 15ms; 1 limit of other groups lowered for it. ` +
-		"`bulkhead status`" + ` says what was done.
+	end := *observetest.Sample(t).Groups[0].SLO.Held[0].Ends
+	want := `A task of it waits for: CPU 70%, memory 0%, disks 25% of the time.
+It is promised heartbeat 20ms, and has 15ms; 2 limits of other groups lowered for it, the last of them ends about ` +
+		api.Moment(end, s.At) + ". `bulkhead status`" + ` says what was done.
 Its own limit cpu.limit (1.50, of which it uses 1.50): held back in 40% of the periods.
 Its own limit io.read.bandwidth on sda (47.7M, of which it uses 45.8M): 96% of it is used.
 CPUs: the host is 95% busy. Cores in use: others reports 0.50.
