@@ -1,0 +1,367 @@
+package zfslayout
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"bulkhead/internal/api"
+	"bulkhead/internal/atomicfile"
+	"bulkhead/internal/linux/treecopy"
+	"bulkhead/internal/linux/zfs"
+)
+
+// Server is the server that is moved.
+type Server interface {
+	Running(ctx context.Context) (bool, error)
+	// Stop returns when it has ended.
+	Stop(ctx context.Context) error
+	Start(ctx context.Context) error
+	// Answers returns when it answers, or with the reason why it does not.
+	Answers(ctx context.Context) error
+}
+
+// Mover moves instances. It does one move at a time.
+type Mover struct {
+	Records
+	ZFS    zfs.Tools
+	Server Server
+	// Holders names the processes that have files below directories open.
+	Holders func(ctx context.Context, dirs []string) ([]string, error)
+	Say     func(text string) // what is done next; nil for nothing
+	Warn    func(text string) // what a person has to know; nil for nothing
+	// step is told of each step that was done: for tests, which crash there.
+	step func(what string)
+}
+
+func (m *Mover) say(format string, args ...any) {
+	if m.Say != nil {
+		m.Say(fmt.Sprintf(format, args...))
+	}
+}
+
+func (m *Mover) warn(format string, args ...any) {
+	if m.Warn != nil {
+		m.Warn(fmt.Sprintf(format, args...))
+	}
+}
+
+func (m *Mover) at(what string) {
+	if m.step != nil {
+		m.step(what)
+	}
+}
+
+// Apply moves an instance by a plan, or ends what an earlier call began: then the plan is nil. What fails is taken back.
+func (m *Mover) Apply(ctx context.Context, instance string, plan *Plan) (*Record, error) {
+	rec, err := m.Load(instance)
+	if err != nil {
+		return nil, err
+	}
+	if rec == nil {
+		rec = &Record{Version: recordVersion, ID: rand.Text(), Plan: plan, Phase: Applying, Begun: time.Now(),
+			Originals: []Original{}}
+		if err := m.save(rec); err != nil {
+			return nil, err
+		}
+		m.at("begun")
+	}
+	if rec.Phase != Applying {
+		return rec, api.Errorf(api.CodeRefused, after[rec.Phase], "the move of %s is not to be begun: it is %s", instance, rec.Phase)
+	}
+	if err := m.forward(ctx, rec); err != nil {
+		m.warn("%v; taking it back", err)
+		back := m.back(context.WithoutCancel(ctx), rec, false)
+		if back != nil {
+			return rec, api.Errorf(api.CodeFailed, "`bulkhead zfs rollback "+instance+"` tries that again",
+				"move %s: %w, and it could not be taken back: %w", instance, err, back)
+		}
+		return rec, api.Errorf(api.CodeOf(err), "all is as it was before", "move %s: %w", instance, err)
+	}
+	return rec, nil
+}
+
+// after says what goes on from a phase.
+var after = map[Phase]string{
+	Applied:   "`bulkhead zfs finish` removes the old directories, `rollback` goes back to them",
+	Back:      "`bulkhead zfs rollback` ends that",
+	Finishing: "`bulkhead zfs finish` ends that",
+}
+
+// forward goes the way to the end. What is done already is seen, and not done again.
+func (m *Mover) forward(ctx context.Context, rec *Record) error {
+	if err := m.makePool(ctx, rec); err != nil {
+		return err
+	}
+	m.at("pool")
+	if err := m.makeSets(ctx, rec); err != nil {
+		return err
+	}
+	if !rec.Newer {
+		if err := m.stop(ctx, rec); err != nil {
+			return err
+		}
+		m.at("stopped")
+		if err := m.copyAll(ctx, rec); err != nil {
+			return err
+		}
+	}
+	for _, s := range slices.Backward(rec.Plan.Sets) { // the data comes last: before that no server can start
+		if s.Kind == "" {
+			continue
+		}
+		if s.Point == rec.Plan.DataDir && !rec.Newer {
+			rec.Newer = true
+			if err := m.save(rec); err != nil {
+				return err
+			}
+			m.at("written down that data may be newer")
+		}
+		m.say("mounting %s at %s", s.Name, s.Point)
+		if err := m.mountAt(ctx, rec, s, s.Point, "on"); err != nil {
+			return err
+		}
+		m.at("mounted " + s.Name)
+	}
+	if err := m.start(ctx, rec); err != nil {
+		return err
+	}
+	if err := effective(rec); err != nil {
+		return err
+	}
+	m.at("started")
+	rec.Phase = Applied
+	return m.save(rec)
+}
+
+// stop stops the server, and sees that nobody has its files open.
+func (m *Mover) stop(ctx context.Context, rec *Record) error {
+	m.say("stopping %s", rec.Plan.Instance)
+	running, err := m.Server.Running(ctx)
+	if err == nil && running {
+		err = m.Server.Stop(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("stop %s: %w", rec.Plan.Instance, err)
+	}
+	return m.unused(ctx, rec)
+}
+
+// unused says who has files of the instance open.
+func (m *Mover) unused(ctx context.Context, rec *Record) error {
+	dirs := []string{}
+	for _, s := range rec.Plan.Sets {
+		if s.Point != "" {
+			dirs = append(dirs, s.Point)
+		}
+		if s.Aside != "" {
+			dirs = append(dirs, s.Aside)
+		}
+	}
+	holders, err := m.Holders(ctx, dirs)
+	if err == nil && len(holders) > 0 {
+		err = api.Errorf(api.CodeRefused, "stop them first", "files of %s are open: %v", rec.Plan.Instance, holders)
+	}
+	return err
+}
+
+// start starts the server if it does not run, and waits until it answers.
+func (m *Mover) start(ctx context.Context, rec *Record) error {
+	m.say("starting %s", rec.Plan.Instance)
+	running, err := m.Server.Running(ctx)
+	if err == nil && !running {
+		err = m.Server.Start(ctx)
+	}
+	if err == nil {
+		m.at("start asked for")
+		err = m.Server.Answers(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("start %s: %w", rec.Plan.Instance, err)
+	}
+	return nil
+}
+
+// effective sees that the server did not make a redo log in the data directory again.
+func effective(rec *Record) error {
+	for _, s := range rec.Plan.Sets {
+		for _, pattern := range s.Only {
+			if s.Link != "" {
+				continue // the link has that name
+			}
+			if made, _ := filepath.Glob(filepath.Join(rec.Plan.DataDir, pattern)); len(made) > 0 {
+				return fmt.Errorf("the server writes %s again: what was written into its option file has no effect", made[0])
+			}
+		}
+	}
+	return nil
+}
+
+// source is where the files of a set are now: where they always were, or aside.
+func source(rec *Record, s Set) treecopy.Tree {
+	dir := s.From
+	if there(s.From + Suffix) {
+		dir = s.From + Suffix
+	}
+	return treecopy.Tree{Dir: dir, Only: s.Only, Except: s.Except}
+}
+
+func there(name string) bool {
+	_, err := os.Lstat(name)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// copyAll copies all files, compares them, and gets the old directories and option files out of the way. Nothing may
+// change meanwhile.
+func (m *Mover) copyAll(ctx context.Context, rec *Record) error {
+	stamps := map[string]string{}
+	for _, s := range rec.Plan.Sets {
+		if s.Kind == "" {
+			continue
+		}
+		stamp, err := m.copySet(ctx, rec, s)
+		if err != nil {
+			return err
+		}
+		stamps[s.Name] = stamp
+		m.at("copied " + s.Name)
+	}
+	for _, s := range rec.Plan.Sets { // the data comes first: after that no server can start
+		if s.Point == "" {
+			continue
+		}
+		if s.Aside != "" && !there(s.Aside) {
+			m.say("renaming %s to %s", s.Point, s.Aside)
+			if err := rename(s.Point, s.Aside); err != nil {
+				return err
+			}
+			m.at("renamed " + s.Point)
+		}
+		if there(s.Point) {
+			continue
+		}
+		if err := os.Mkdir(s.Point, 0); err != nil { // nobody can write there while nothing is mounted
+			return err
+		}
+		m.at("made " + s.Point)
+	}
+	for _, s := range rec.Plan.Sets {
+		if s.Kind == "" {
+			continue
+		}
+		now, err := treecopy.Stamp(ctx, source(rec, s))
+		if err == nil && now != stamps[s.Name] {
+			err = fmt.Errorf("files in %s were written to while they were copied", s.From)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := m.unused(ctx, rec); err != nil {
+		return err
+	}
+	return m.editAll(rec)
+}
+
+// copySet copies the files of one data set and compares them. The stamp is of the files as they were compared.
+func (m *Mover) copySet(ctx context.Context, rec *Record, s Set) (stamp string, err error) {
+	from := source(rec, s)
+	target, err := m.reach(ctx, rec, s)
+	if err != nil {
+		return "", err
+	}
+	m.at("reached " + s.Name)
+	m.say("copying %s%s to %s", s.From, only(s), s.Name)
+	if stamp, err = m.copied(ctx, from, from.In(target), func() (string, error) { return treecopy.Stamp(ctx, from) }); err != nil {
+		return "", err
+	}
+	if len(s.Only) > 0 {
+		if err := treecopy.Like(from.Dir, target); err != nil {
+			return "", err
+		}
+	}
+	for _, o := range rec.Plan.Sets {
+		if o.Link == "" || s.Point != rec.Plan.DataDir {
+			continue
+		}
+		link := filepath.Join(target, o.Link)
+		if there(link) {
+			continue
+		}
+		if err := errors.Join(os.Symlink(filepath.Join(o.Point, o.Link), link), owned(from.Dir, link)); err != nil {
+			return "", err
+		}
+	}
+	return stamp, nil
+}
+
+// owned gives a link the owner of a directory.
+func owned(dir, link string) error {
+	uid, gid, err := treecopy.Owner(dir)
+	if err != nil {
+		return err
+	}
+	return os.Lchown(link, uid, gid)
+}
+
+// copied makes a tree equal to another one and compares both. Where that finds what the times of files did not tell,
+// all is copied anew.
+func (m *Mover) copied(ctx context.Context, from, to treecopy.Tree, stamp func() (string, error)) (string, error) {
+	for _, all := range []bool{false, true} {
+		if err := treecopy.Sync(ctx, from, to, all); err != nil {
+			return "", err
+		}
+		text, err := stamp()
+		if err != nil {
+			return "", err
+		}
+		m.say("comparing %s with its copy", from.Dir)
+		size, err := treecopy.Compare(ctx, from, to)
+		switch {
+		case err == nil:
+			m.say("%d files, %d bytes are equal", size.Files, size.Bytes)
+			return text, nil
+		case !errors.Is(err, treecopy.ErrDiffers) || all:
+			return "", err
+		}
+	}
+	return "", nil
+}
+
+// rename renames a directory, and puts that on the disk.
+func rename(from, to string) error {
+	if err := os.Rename(from, to); err != nil {
+		return err
+	}
+	return atomicfile.SyncDir(atomicfile.OS{}, filepath.Dir(to))
+}
+
+// editAll makes the edits of option files, each written down first.
+func (m *Mover) editAll(rec *Record) error {
+	for _, e := range rec.Plan.Edits {
+		at := slices.IndexFunc(rec.Originals, func(o Original) bool { return o.Edit == e })
+		if at < 0 {
+			o, err := original(e)
+			if err != nil {
+				return err
+			}
+			at, rec.Originals = len(rec.Originals), append(rec.Originals, o)
+			if err := m.save(rec); err != nil {
+				return err
+			}
+			m.at("written down what " + e.File + " was")
+		}
+		m.say("editing %s", e.File)
+		if err := rec.Originals[at].write(); err != nil {
+			return fmt.Errorf("edit %s: %w", e.File, err)
+		}
+		m.at("edited " + e.File)
+	}
+	return nil
+}

@@ -1,0 +1,234 @@
+package zfslayout
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"bulkhead/internal/api"
+	"bulkhead/internal/backuplock"
+	"bulkhead/internal/dblogin"
+	"bulkhead/internal/disks"
+	"bulkhead/internal/engine"
+	"bulkhead/internal/engine/datafiles"
+	"bulkhead/internal/engine/options"
+	"bulkhead/internal/engine/recognise"
+	"bulkhead/internal/host"
+	"bulkhead/internal/linux/mountinfo"
+	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/linux/selinux"
+	"bulkhead/internal/linux/treecopy"
+	"bulkhead/internal/linux/zfs"
+)
+
+// Asked is a login to a server, and what is known when there is none.
+type Asked struct {
+	Login *dblogin.Login // nil where nobody can be asked
+	Note  func(text string)
+}
+
+// Gather finds all that a plan for one of the databases is made of. It changes nothing.
+func Gather(ctx context.Context, h *host.Host, tools zfs.Tools, d *disks.Disks, db disks.DatabaseFiles, r Request,
+	asked Asked) (Facts, error) {
+	f := Facts{Request: r, Dirs: map[string]Dir{}}
+	f.Found, f.Files, f.Trouble = db.Instance, db.Files, db.Trouble
+	procs, err := h.Proc.Processes(procfs.Options{})
+	if err != nil {
+		return f, fmt.Errorf("read the process table: %w", err)
+	}
+	facts, err := h.Facts()
+	if err != nil {
+		return f, err
+	}
+	f.Memory = facts.MemTotal
+	f.SELinux = selinux.Host{Root: h.Root}.Loaded()
+	all := []engine.Instance{}
+	for _, other := range d.Databases {
+		all = append(all, other.Instance)
+	}
+	f.Start = startOf(h, db.Instance, procs, all, facts.Systemd)
+	f.options(h, procs)
+	if err := f.ask(ctx, d, asked); err != nil {
+		return f, err
+	}
+	if err := f.pools(ctx, tools); err != nil {
+		return f, err
+	}
+	f.devices()
+	return f, f.dirs(ctx, h)
+}
+
+// options reads those of a MySQL server.
+func (f *Facts) options(h *host.Host, procs []procfs.Process) {
+	f.Options = options.MySQLOptions{}
+	at := slices.IndexFunc(procs, func(p procfs.Process) bool { return p.ID == f.Found.Main })
+	if at < 0 || f.Found.Engine != engine.MySQL {
+		return
+	}
+	src := recognise.SourceOf(h)
+	list := func(dir string) []string {
+		entries, _ := src.ReadRootDir(procs[at].PID, dir, 1000)
+		names := []string{}
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		return names
+	}
+	o := options.Reader{Source: src}.MySQLWith(&procs[at], list)
+	f.Options = o
+	f.judge(o, func(name string) bool {
+		_, err := os.Lstat(filepath.Join(f.Found.DataDir, name))
+		return err == nil
+	}, func(pattern string) []string {
+		names, _ := filepath.Glob(filepath.Join(f.Found.DataDir, pattern))
+		return names
+	})
+}
+
+// judge looks for a cluster, and for replication.
+func (f *Facts) judge(o Options, has func(name string) bool, like func(pattern string) []string) {
+	switch provider := o.Value("wsrep_provider"); {
+	case has("grastate.dat"):
+		f.Cluster = "grastate.dat is in its data directory"
+	case provider != "" && !strings.EqualFold(provider, "none"):
+		f.Cluster = "wsrep_provider, set in " + o.From("wsrep_provider")
+	case o.Value("group_replication_group_name") != "":
+		f.Cluster = "group_replication_group_name, set in " + o.From("group_replication_group_name")
+	case o.From("ndbcluster") != "":
+		f.Cluster = "ndbcluster, set in " + o.From("ndbcluster")
+	}
+	for _, pattern := range []string{"master*.info", "relay-log*.info", "*relay-bin*.index"} {
+		if found := like(pattern); len(found) > 0 && f.Replica == "" {
+			f.Replica = path.Base(found[0]) + " is in its data directory, and it was not asked"
+		}
+	}
+	for _, file := range f.Files {
+		if file.Kind == datafiles.Relay && file.Trouble == "" && f.Replica == "" {
+			f.Replica = "it has a relay log in " + file.Path + ", and it was not asked"
+		}
+	}
+}
+
+// ask asks a MySQL server for files that lie elsewhere, and whether it replicates.
+func (f *Facts) ask(ctx context.Context, d *disks.Disks, asked Asked) error {
+	if f.Found.Engine != engine.MySQL || asked.Login == nil {
+		return nil
+	}
+	session, err := backuplock.Open(ctx, asked.Login, backuplock.Limits{Wait: 10 * time.Second, Hold: time.Second})
+	if err != nil {
+		if asked.Note != nil {
+			asked.Note(fmt.Sprintf("%s was not asked for tables outside and replication: %v", f.Instance, err))
+		}
+		return nil
+	}
+	defer session.Close()
+	f.Found.Version = cmp.Or(session.Version, f.Found.Version)
+	for _, name := range session.Files {
+		file := disks.PlacedFiles{Files: datafiles.Files{Kind: datafiles.Tablespace, Path: name, How: "the server"}}
+		if file.Place, err = d.Storage.Place(f.Found.Main.PID, name); err != nil {
+			file.Trouble = err.Error()
+		}
+		f.Files = append(f.Files, file)
+	}
+	why, err := session.Replicating(ctx)
+	if err != nil {
+		return api.Errorf(api.CodeFailed, "the account needs REPLICATION CLIENT (MariaDB: SLAVE MONITOR)",
+			"ask %s whether it replicates: %w", f.Instance, err)
+	}
+	f.Replica = why
+	return nil
+}
+
+// pools reads the pools, and what data sets the one that was asked for has.
+func (f *Facts) pools(ctx context.Context, tools zfs.Tools) error {
+	var err error
+	if f.Pools, err = tools.Pools(ctx); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(f.Pools, func(p zfs.Pool) bool { return p.Name == f.Pool }) {
+		f.Datasets, err = tools.Below(ctx, []string{"available"}, f.Pool)
+	}
+	return err
+}
+
+// devices looks at those for a pool.
+func (f *Facts) devices() {
+	for _, name := range f.Request.Devices {
+		d := Device{Path: name}
+		info, err := os.Stat(name)
+		switch {
+		case !filepath.IsAbs(name):
+			d.Trouble = "write the whole path"
+		case err != nil:
+			d.Trouble = err.Error()
+		case info.Mode().IsRegular():
+			d.File, d.Bytes = true, info.Size()
+		case info.Mode()&fs.ModeDevice != 0 && info.Mode()&fs.ModeCharDevice == 0:
+			file, err := os.Open(name)
+			if err != nil {
+				d.Trouble = err.Error()
+				break
+			}
+			if d.Bytes, err = file.Seek(0, 2); err != nil {
+				d.Trouble = err.Error()
+			}
+			_ = file.Close()
+		default:
+			d.Trouble = "it is neither a disk nor a file"
+		}
+		f.Devices = append(f.Devices, d)
+	}
+}
+
+// dirs looks at the directories that the plan is about, and measures those that are copied.
+func (f *Facts) dirs(ctx context.Context, h *host.Host) error {
+	mounts, err := mountinfo.Read(h.Root)
+	if err != nil {
+		return err
+	}
+	look := func(name string) {
+		info, err := os.Lstat(name)
+		if err != nil {
+			return
+		}
+		d := Dir{Open: info.Mode().Perm()&0o022 != 0}
+		if uid, _, err := treecopy.Owner(name); err == nil {
+			d.Owner = h.Users.UserName(uid)
+		}
+		for _, m := range mounts {
+			if inside(m.Point, name) && mounts.Visible(m) {
+				d.Mounts = append(d.Mounts, m.Point)
+			}
+		}
+		f.Dirs[name] = d
+	}
+	for _, file := range f.Files {
+		look(cmp.Or(file.Place.Real, file.Path))
+	}
+	for _, s := range Make(*f).Sets { // which knows no sizes yet
+		for _, name := range []string{s.Point, s.Aside} {
+			if name != "" {
+				look(name)
+			}
+		}
+		d, there := f.Dirs[s.From]
+		if s.From == "" || s.From != s.Point || !there {
+			continue
+		}
+		size, err := treecopy.Measure(ctx, treecopy.Tree{Dir: s.From})
+		if err != nil && len(d.Mounts) == 0 && !errors.Is(err, fs.ErrNotExist) { // files come and go
+			return api.Errorf(api.CodeFailed, "", "measure %s: %w", s.From, err)
+		}
+		d.Bytes = size.Bytes
+		f.Dirs[s.From] = d
+	}
+	return nil
+}

@@ -1,0 +1,217 @@
+package zfslayout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"bulkhead/internal/engine"
+	"bulkhead/internal/engine/recognise"
+	"bulkhead/internal/host"
+	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/linux/relaunch"
+	"bulkhead/internal/systemd"
+)
+
+// Units starts and stops units of systemd. systemd.Manager does.
+type Units interface {
+	Unit(ctx context.Context, name string) (*systemd.Unit, error)
+	Start(ctx context.Context, name string) error
+	Stop(ctx context.Context, name string) error
+	ResetFailed(ctx context.Context, name string) error
+}
+
+// HostServer is the server of a plan on a host.
+type HostServer struct {
+	Host  *host.Host
+	Units Units // nil where the plan has no unit
+	Plan  *Plan
+	Wait  time.Duration // for a stop, and for an answer
+}
+
+// find gives the server's instance; nil where it does not run.
+func (s HostServer) find() (*engine.Instance, error) {
+	procs, err := s.Host.Proc.Processes(procfs.Options{})
+	if err != nil && !errors.Is(err, procfs.ErrHidden) {
+		return nil, fmt.Errorf("read the process table: %w", err)
+	}
+	for _, i := range recognise.Instances(procs, recognise.SourceOf(s.Host)) {
+		same := slices.Contains([]string{s.Plan.DataDir, s.Plan.Told}, path.Clean(i.DataDir)) || i.Name() == s.Plan.Instance
+		if i.Engine == s.Plan.Engine && same && !i.Container {
+			return &i, nil
+		}
+	}
+	return nil, nil //nolint:nilnil // it does not run
+}
+
+// Running says whether a process of the server is there, or its unit is up or on its way.
+func (s HostServer) Running(ctx context.Context) (bool, error) {
+	inst, err := s.find()
+	if err != nil || inst != nil || s.Plan.Start.Unit == "" {
+		return inst != nil, err
+	}
+	u, err := s.Units.Unit(ctx, s.Plan.Start.Unit)
+	return err == nil && u.Active(), err
+}
+
+// Stop stops it in order, and waits until it is gone. Nothing is ever killed.
+func (s HostServer) Stop(ctx context.Context) error {
+	inst, err := s.find()
+	if err != nil {
+		return err
+	}
+	if s.Plan.Start.Unit != "" {
+		if err := s.Units.Stop(ctx, s.Plan.Start.Unit); err != nil {
+			return err
+		}
+	} else if inst != nil {
+		signal := syscall.SIGTERM
+		if s.Plan.Engine == engine.PostgreSQL {
+			signal = syscall.SIGINT // a fast shutdown: SIGTERM waits for clients
+		}
+		if err := relaunch.Signal(s.Host.Proc, inst.Main, signal); err != nil {
+			return err
+		}
+	}
+	for end := time.Now().Add(s.Wait); ; {
+		running, err := s.Running(ctx)
+		if err != nil || !running {
+			return err
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("it is still there after %s; --wait gives it longer, and its log says what it does", s.Wait)
+		}
+		if err := sleep(ctx, 200*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// Start starts it.
+func (s HostServer) Start(ctx context.Context) error {
+	if s.Plan.Start.Unit != "" {
+		if u, err := s.Units.Unit(ctx, s.Plan.Start.Unit); err == nil && u.ActiveState == "failed" {
+			if err := s.Units.ResetFailed(ctx, s.Plan.Start.Unit); err != nil { // a limit of starts may hold
+				return err
+			}
+		}
+		return s.Units.Start(ctx, s.Plan.Start.Unit)
+	}
+	_, err := s.Plan.Start.Command.Start()
+	return err
+}
+
+// startTime is how long a server may take until its process is recognised.
+const startTime = 3 * time.Second
+
+// Answers waits until it answers.
+func (s HostServer) Answers(ctx context.Context) error {
+	begun := time.Now()
+	for {
+		err := answers(ctx, s.Plan.Engine, s.Plan.Socket, s.Plan.Port)
+		if err == nil {
+			return nil
+		}
+		running, failed := s.Running(ctx)
+		switch {
+		case failed != nil:
+			return failed
+		case !running && time.Since(begun) > startTime:
+			return fmt.Errorf("it ended, and its log says why (%w)", err)
+		case time.Since(begun) > s.Wait:
+			return fmt.Errorf("no answer within %s: %w", s.Wait, err)
+		}
+		if err := sleep(ctx, 200*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// Holders names the processes of a host that have files below directories open.
+func Holders(h *host.Host) func(ctx context.Context, dirs []string) ([]string, error) {
+	return func(ctx context.Context, dirs []string) ([]string, error) {
+		procs, err := h.Proc.Processes(procfs.Options{})
+		if err != nil {
+			return nil, fmt.Errorf("read the process table: %w", err)
+		}
+		holders := []string{}
+		for _, p := range procs {
+			if p.Kernel {
+				continue
+			}
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			open, err := h.Proc.OpenFiles(p.PID)
+			if err != nil && !errors.Is(err, procfs.ErrExited) {
+				return nil, fmt.Errorf("read the open files of process %d: %w", p.PID, err)
+			}
+			for _, dir := range dirs {
+				if slices.ContainsFunc(open, func(name string) bool { return inside(name, dir) }) {
+					holders = append(holders, fmt.Sprintf("%s (process %d)", p.Comm, p.PID))
+					break
+				}
+			}
+		}
+		return holders, nil
+	}
+}
+
+// startOf finds how a server is stopped and started again.
+func startOf(h *host.Host, inst engine.Instance, procs []procfs.Process, all []engine.Instance, isSystemd bool) Start {
+	at := slices.IndexFunc(procs, func(p procfs.Process) bool { return p.ID == inst.Main })
+	if at < 0 {
+		return Start{Trouble: "it has ended"}
+	}
+	if unit := unitOf(procs[at]); isSystemd && unit != "" {
+		for _, other := range all {
+			i := slices.IndexFunc(procs, func(p procfs.Process) bool { return p.ID == other.Main })
+			if other.Main != inst.Main && i >= 0 && unitOf(procs[i]) == unit {
+				return Start{Trouble: unit + " runs " + other.Name() + ", too"}
+			}
+		}
+		return Start{Unit: unit}
+	}
+	for _, m := range inst.Members {
+		if m.Part == engine.PartSupervisor {
+			return Start{Trouble: "a supervisor, process " + fmt.Sprint(m.ID.PID) + ", which is no service, starts it anew"}
+		}
+	}
+	cmd, err := relaunch.Of(h.Proc, procs[at])
+	if err != nil {
+		return Start{Trouble: err.Error()}
+	}
+	return Start{Command: &cmd}
+}
+
+// unitOf is the service that a process runs in; "" where it is none, as in a session.
+func unitOf(p procfs.Process) string {
+	for _, where := range p.Cgroups {
+		if strings.Contains(where, "/user.slice/") {
+			continue
+		}
+		for at := filepath.Clean(where); at != "/" && at != "."; at = filepath.Dir(at) {
+			if strings.HasSuffix(at, ".service") {
+				return filepath.Base(at)
+			}
+		}
+	}
+	return ""
+}
