@@ -52,9 +52,14 @@ func (m *Mover) warn(format string, args ...any) {
 	}
 }
 
+// eachStep is Mover.step of a binary that is built for root tests; nil elsewhere.
+var eachStep func(what string)
+
 func (m *Mover) at(what string) {
 	if m.step != nil {
 		m.step(what)
+	} else if eachStep != nil {
+		eachStep(what)
 	}
 }
 

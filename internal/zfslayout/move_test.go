@@ -21,12 +21,22 @@ type world struct {
 	warns []string
 }
 
+// memory is a directory that costs no write to a disk: each step is synced.
+func memory(t *testing.T) string {
+	dir, err := os.MkdirTemp("/dev/shm", "zfslayout")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
 // killed is what a mover that is killed leaves its caller with.
 type killed struct{ at string }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	dir := t.TempDir()
+	dir := memory(t)
 	w := &world{t: t, dir: dir, pools: newPools(t, filepath.Join(dir, "zfs")),
 		cnf: []byte("[mysqld]\ndatadir = " + dir + "/mysql\n# a note\n")}
 	data, cnf := filepath.Join(dir, "mysql"), filepath.Join(dir, "my.cnf")
