@@ -58,6 +58,7 @@ type Facts struct {
 type Options interface {
 	Value(name string) string
 	From(name string) string // "FILE:LINE", "the command line", ""
+	Shared(name string) bool // it stands where clients read it, too
 }
 
 // Dir is a directory of the host.
@@ -315,10 +316,11 @@ func (p *Plan) edit(f Facts, name, value string) {
 		"innodb_buffer_pool_size"} {
 		from := f.Options.From(known)
 		at := strings.LastIndex(from, ":")
-		if at < 0 || !path.IsAbs(from) {
-			if known == name && from != "" {
-				break // the command line, which outdoes files
-			}
+		file := at > 0 && path.IsAbs(from) && !f.Options.Shared(known)
+		if known == name && from != "" && !file {
+			break // the command line, which outdoes files
+		}
+		if !file {
 			continue
 		}
 		n, err := strconv.Atoi(from[at+1:])

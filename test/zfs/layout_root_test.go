@@ -49,7 +49,7 @@ func (r *rig) plain() *plain {
 	r.t.Cleanup(p.end)
 	p.exec("CREATE DATABASE shop")
 	p.exec("CREATE TABLE shop.numbers (n INT PRIMARY KEY, t VARCHAR(100))")
-	p.exec("INSERT INTO shop.numbers SELECT seq, REPEAT('x', 90) FROM seq_1_to_5000")
+	p.exec("INSERT INTO shop.numbers SELECT seq, REPEAT('x', 90) FROM shop.seq_1_to_5000")
 	p.exec("CREATE TABLE shop.plain (n INT) ENGINE=Aria")
 	p.exec("INSERT INTO shop.plain VALUES (1), (2)")
 	p.exec("CREATE TABLE shop.written (n INT AUTO_INCREMENT PRIMARY KEY)")

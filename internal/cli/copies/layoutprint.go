@@ -27,11 +27,9 @@ func printLayoutPlan(out io.Writer, p *zfslayout.Plan) {
 			render.Printf(out, "%s, line %d, becomes: %s\n", e.File, e.Line, e.New)
 		}
 	}
-	if len(p.Edits) > 0 {
-		render.Println(out)
-	}
 	for i, step := range p.Steps {
 		if i == 0 {
+			render.Println(out)
 			render.Println(out, "STEPS")
 		}
 		render.Printf(out, "%2d. %s\n", i+1, step.What)
@@ -47,6 +45,7 @@ func printLayoutPlan(out io.Writer, p *zfslayout.Plan) {
 	}
 	for i, r := range p.Refused {
 		if i == 0 {
+			render.Println(out)
 			render.Println(out, "REFUSED")
 		}
 		render.Printf(out, "  %s\n      hint: %s\n", r.What, r.Hint)
@@ -81,7 +80,7 @@ func printSets(out io.Writer, p *zfslayout.Plan) {
 	}
 	render.Table(out, rows)
 	render.Println(out, "* set on the data set itself, + inherited from "+p.Sets[0].Name+", which also has acltype=posixacl "+
-		"and snapdir=hidden")
+		"and snapdir=hidden. "+zfslayout.Owner+" of each says which move made it.")
 	for _, set := range p.Sets[1:] {
 		for _, property := range set.Properties {
 			if property.Why != "" {
@@ -89,7 +88,9 @@ func printSets(out io.Writer, p *zfslayout.Plan) {
 			}
 		}
 	}
-	render.Println(out)
+	if len(p.Edits) > 0 {
+		render.Println(out)
+	}
 }
 
 // printAside prints the directories that are kept.
