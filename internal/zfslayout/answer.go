@@ -48,8 +48,9 @@ func answers(ctx context.Context, kind, socket string, port int) error {
 	return nil
 }
 
-// mysqlAnswers reads the greeting: a packet of a length in three bytes, a number, and the version of the protocol, 10, or
-// an error, 255 (Protocol::Handshake of MySQL's documentation). One with an error, such as too many connections, is up.
+// mysqlAnswers reads the greeting: a packet of a length in three bytes, a number, and the version of the protocol, 10,
+// or an error, 255 (Protocol::Handshake of MySQL's documentation). One with an error, such as too many connections, is
+// up.
 func mysqlAnswers(r io.Reader) error {
 	head := make([]byte, 5)
 	if _, err := io.ReadFull(r, head); err != nil {

@@ -63,7 +63,8 @@ func (m *Mover) at(what string) {
 	}
 }
 
-// Apply moves an instance by a plan, or ends what an earlier call began: then the plan is nil. What fails is taken back.
+// Apply moves an instance by a plan, or ends what an earlier call began, by the plan of that one. What fails is taken
+// back.
 func (m *Mover) Apply(ctx context.Context, instance string, plan *Plan) (*Record, error) {
 	rec, err := m.Load(instance)
 	if err != nil {
@@ -78,7 +79,8 @@ func (m *Mover) Apply(ctx context.Context, instance string, plan *Plan) (*Record
 		m.at("begun")
 	}
 	if rec.Phase != Applying {
-		return rec, api.Errorf(api.CodeRefused, after[rec.Phase], "the move of %s is not to be begun: it is %s", instance, rec.Phase)
+		return rec, api.Errorf(api.CodeRefused, after[rec.Phase], "the move of %s is not to be begun: it is %s",
+			instance, rec.Phase)
 	}
 	if err := m.forward(ctx, rec); err != nil {
 		m.warn("%v; taking it back", err)
@@ -201,7 +203,8 @@ func effective(rec *Record) error {
 				continue // the link has that name
 			}
 			if made, _ := filepath.Glob(filepath.Join(rec.Plan.DataDir, pattern)); len(made) > 0 {
-				return fmt.Errorf("the server writes %s again: what was written into its option file has no effect", made[0])
+				return fmt.Errorf("the server writes %s again: what was written into its option file has no effect",
+					made[0])
 			}
 		}
 	}
@@ -283,7 +286,7 @@ func (m *Mover) copySet(ctx context.Context, rec *Record, s Set) (stamp string, 
 	}
 	m.at("reached " + s.Name)
 	m.say("copying %s%s to %s", s.From, only(s), s.Name)
-	if stamp, err = m.copied(ctx, from, from.In(target), func() (string, error) { return treecopy.Stamp(ctx, from) }); err != nil {
+	if stamp, err = m.copied(ctx, from, from.In(target)); err != nil {
 		return "", err
 	}
 	if len(s.Only) > 0 {
@@ -316,14 +319,13 @@ func owned(dir, link string) error {
 }
 
 // copied makes a tree equal to another one and compares both. Where that finds what the times of files did not tell,
-// all is copied anew.
-func (m *Mover) copied(ctx context.Context, from, to treecopy.Tree, stamp func() (string, error)) (string, error) {
+// all is copied anew. The stamp is of the first one, before it was compared.
+func (m *Mover) copied(ctx context.Context, from, to treecopy.Tree) (stamp string, err error) {
 	for _, all := range []bool{false, true} {
 		if err := treecopy.Sync(ctx, from, to, all); err != nil {
 			return "", err
 		}
-		text, err := stamp()
-		if err != nil {
+		if stamp, err = treecopy.Stamp(ctx, from); err != nil {
 			return "", err
 		}
 		m.say("comparing %s with its copy", from.Dir)
@@ -331,7 +333,7 @@ func (m *Mover) copied(ctx context.Context, from, to treecopy.Tree, stamp func()
 		switch {
 		case err == nil:
 			m.say("%d files, %d bytes are equal", size.Files, size.Bytes)
-			return text, nil
+			return stamp, nil
 		case !errors.Is(err, treecopy.ErrDiffers) || all:
 			return "", err
 		}

@@ -262,7 +262,8 @@ func (d *database) Start(context.Context) error {
 		counts[i] = len(text)
 	}
 	if counts[0] != counts[1] || counts[0] != d.committed {
-		d.t.Errorf("started on files that do not belong together, or are old: %v, %d were acknowledged", counts, d.committed)
+		d.t.Errorf("started on files that do not belong together, or are old: %v, %d were acknowledged", counts,
+			d.committed)
 		return errors.New("corrupt")
 	}
 	if d.broken {

@@ -48,7 +48,8 @@ func newWorld(t *testing.T) *world {
 	}
 	must(os.MkdirAll(filepath.Join(data, "shop"), 0o750))
 	must(os.WriteFile(cnf, w.cnf, 0o640))
-	for name, text := range map[string]string{".hidden": "h", "shop/t.ibd": "x", "ib_logfile0": "x", "ibdata1": "system"} {
+	for name, text := range map[string]string{".hidden": "h", "shop/t.ibd": "x", "ib_logfile0": "x",
+		"ibdata1": "system"} {
 		must(os.WriteFile(filepath.Join(data, name), []byte(text), 0o660))
 	}
 	must(os.Link(filepath.Join(data, "ibdata1"), filepath.Join(data, "ibdata1.link")))
@@ -58,7 +59,8 @@ func newWorld(t *testing.T) *world {
 	top := "tank/mysql3306"
 	w.plan = &Plan{Instance: "mysql3306", DataDir: data, Pool: Pool{Name: "tank"}, Sets: []Set{
 		{Name: top, Properties: []Property{{Name: "canmount", Value: "off"}}},
-		{Name: top + "/data", Kind: "data", Point: data, Aside: data + Suffix, From: data, Except: []string{"ib_logfile*"}},
+		{Name: top + "/data", Kind: "data", Point: data, Aside: data + Suffix, From: data,
+			Except: []string{"ib_logfile*"}},
 		{Name: top + "/log", Kind: "redo log", Point: data + "-log", From: data, Only: []string{"ib_logfile*"}}},
 		Edits: []Edit{{File: cnf, Line: 2, New: "innodb_log_group_home_dir = " + data + "-log"}}}
 	return w
@@ -92,7 +94,8 @@ func survives(do func() error) (at string, err error) {
 func (w *world) moved() {
 	w.t.Helper()
 	for _, s := range w.plan.Sets[1:] {
-		if set := w.pools.sets[s.Name]; set["mounted"] != "yes" || set["mountpoint"] != s.Point || set["canmount"] != "on" {
+		if set := w.pools.sets[s.Name]; set["mounted"] != "yes" || set["mountpoint"] != s.Point ||
+			set["canmount"] != "on" {
 			w.t.Errorf("%s: %v", s.Name, set)
 		}
 	}
@@ -112,7 +115,8 @@ func (w *world) back() {
 	if len(w.pools.sets) != 1 || !bytes.Equal(text, w.cnf) {
 		w.t.Errorf("left: %v\noption file:\n%s", w.pools.sets, text)
 	}
-	for _, name := range []string{"mysql-log", "mysql" + Suffix, "my.cnf" + Suffix, "state/mysql3306.json", "state/mysql3306"} {
+	for _, name := range []string{"mysql-log", "mysql" + Suffix, "my.cnf" + Suffix, "state/mysql3306.json",
+		"state/mysql3306"} {
 		if there(filepath.Join(w.dir, name)) {
 			w.t.Errorf("%s is left", name)
 		}
@@ -164,7 +168,10 @@ func TestApplyKilledAtEachStep(t *testing.T) {
 		for _, again := range []bool{true, false} {
 			for n := 0; ; n++ {
 				w := newWorld(t)
-				at, err := survives(func() error { _, err := w.mover(n).Apply(t.Context(), "mysql3306", w.plan); return err })
+				at, err := survives(func() error {
+					_, err := w.mover(n).Apply(t.Context(), "mysql3306", w.plan)
+					return err
+				})
 				if at == "" {
 					if err != nil {
 						t.Fatal(err)
@@ -213,7 +220,10 @@ func TestRollbackKilledAtEachStep(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(w.db.data, "new.ibd"), []byte("n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			at, err := survives(func() error { _, err := w.mover(n).Rollback(t.Context(), "mysql3306", false); return err })
+			at, err := survives(func() error {
+				_, err := w.mover(n).Rollback(t.Context(), "mysql3306", false)
+				return err
+			})
 			if over = at == ""; over && err != nil {
 				t.Fatal(err)
 			}
@@ -267,12 +277,15 @@ func TestFinishKilledAtEachStep(t *testing.T) {
 	}
 }
 
-// What fails is taken back by itself: a server that does not start on ZFS, files that are open, and that are written to.
+// What fails is taken back by itself: a server that does not start on ZFS, files that are open, and files that are
+// written to.
 func TestApplyTakesBack(t *testing.T) {
 	for name, spoil := range map[string]func(w *world, m *Mover){
 		"does not start": func(w *world, m *Mover) { m.Server = &stubborn{database: w.db} },
 		"open": func(w *world, m *Mover) {
-			m.Holders = func(context.Context, []string) ([]string, error) { return []string{"xtrabackup (process 7)"}, nil }
+			m.Holders = func(context.Context, []string) ([]string, error) {
+				return []string{"xtrabackup (process 7)"}, nil
+			}
 		},
 		"written to": func(w *world, m *Mover) {
 			m.step = func(what string) {
@@ -352,10 +365,14 @@ func TestRollbackKeeps(t *testing.T) {
 			panic(killed{what})
 		}
 	}
-	if at, err := survives(func() error { _, err := m.Rollback(t.Context(), "mysql3306", false); return err }); at == "" {
+	if at, err := survives(func() error {
+		_, err := m.Rollback(t.Context(), "mysql3306", false)
+		return err
+	}); at == "" {
 		t.Fatal(err)
 	}
-	if _, err := w.mover(-1).Rollback(t.Context(), "mysql3306", true); err == nil || !strings.Contains(err.Error(), "mixture") {
+	if _, err := w.mover(-1).Rollback(t.Context(), "mysql3306", true); err == nil || !strings.Contains(err.Error(),
+		"mixture") {
 		t.Errorf("--lose-new-data after copying has begun: %v", err)
 	}
 	if _, err := w.mover(-1).Rollback(t.Context(), "mysql3306", false); err != nil {
@@ -371,7 +388,8 @@ func TestRecordDamaged(t *testing.T) {
 	if err := os.MkdirAll(m.Dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range []string{"", "{", "null", `{"version":1}`, `{"version":1,"id":"a","plan":{"instance":"other"}}`,
+	for _, text := range []string{"", "{", "null", `{"version":1}`,
+		`{"version":1,"id":"a","plan":{"instance":"other"}}`,
 		`{"version":2,"id":"a","plan":{"instance":"mysql3306","datasets":[{},{}]}}`} {
 		if err := os.WriteFile(filepath.Join(m.Dir, "mysql3306.json"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -407,7 +425,8 @@ func TestOptionFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, _ := os.ReadFile(file); !strings.Contains(string(got), e.New+"\n") || strings.Count(string(got), "\n") > 4 {
+		if got, _ := os.ReadFile(file); !strings.Contains(string(got), e.New+"\n") || strings.Count(string(got),
+			"\n") > 4 {
 			t.Errorf("%+v:\n%s", e, got)
 		}
 		if note, err := o.undo(); err != nil || note != "" || there(file+Suffix) {
@@ -422,7 +441,8 @@ func TestOptionFile(t *testing.T) {
 		if note, err := o.undo(); err != nil || note == "" || !there(file+Suffix) {
 			t.Errorf("%q, %v", note, err)
 		}
-		if got, _ := os.ReadFile(file); strings.TrimSuffix(strings.ReplaceAll(string(got), "more=1\n", ""), "\n") != text {
+		if got, _ := os.ReadFile(file); strings.TrimSuffix(strings.ReplaceAll(string(got), "more=1\n", ""),
+			"\n") != text {
 			t.Errorf("%+v:\n%s", e, got)
 		}
 		if err := os.Remove(file + Suffix); err != nil {

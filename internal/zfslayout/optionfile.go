@@ -75,8 +75,8 @@ func (o Original) undo() (note string, err error) {
 	}
 	text := o.Text
 	if !bytes.Equal(now, o.New) && !bytes.Equal(now, o.Text) {
-		text, note = without(now, o), o.File+" was edited since: only the line of this program was taken out; what it was "+
-			"is in "+o.File+Suffix
+		text, note = without(now, o), o.File+" was edited since: only the line of this program was taken out; what "+
+			"it was is in "+o.File+Suffix
 	}
 	if !bytes.Equal(now, text) {
 		if err := replace(o.File, o.File, text); err != nil {

@@ -186,8 +186,8 @@ func Make(f Facts) *Plan {
 	p.pool(f)
 	for _, s := range p.Sets {
 		if f.SELinux && len(s.Only) > 0 {
-			p.note("SELinux: files in %s have the labels that they have now, and the next restorecon would give them others: "+
-				"semanage fcontext -a -e %s %s", s.Point, p.DataDir, s.Point)
+			p.note("SELinux: files in %s have the labels that they have now, and the next restorecon would give "+
+				"them others: semanage fcontext -a -e %s %s", s.Point, p.DataDir, s.Point)
 		}
 	}
 	if len(p.Refused) == 0 {
@@ -212,8 +212,9 @@ func (p *Plan) judge(f Facts) {
 			f.Instance, f.Start.Trouble)
 	}
 	if f.Cluster != "" {
-		p.refuse("take the node out of the cluster, move it, and let it join again", "%s is a member of a cluster (%s): "+
-			"what a stop means there cannot be judged", f.Instance, f.Cluster)
+		p.refuse("take the node out of the cluster, move it, and let it join again",
+			"%s is a member of a cluster (%s): "+
+				"what a stop means there cannot be judged", f.Instance, f.Cluster)
 	}
 	if f.Replica != "" {
 		p.refuse("stop replication (STOP REPLICA, or STOP SLAVE) and give --dsn, so that it can be asked",
@@ -290,7 +291,8 @@ func (p *Plan) redo(f Facts, name string) (Set, bool) {
 		if !inside(real, p.DataDir) {
 			return Set{Name: name, Kind: "redo log", Point: real, Aside: real + Suffix, From: real}, true
 		}
-		return Set{Name: name, Kind: "redo log", Point: p.DataDir + "-wal", From: p.DataDir, Only: []string{path.Base(real)},
+		return Set{Name: name, Kind: "redo log", Point: p.DataDir + "-wal", From: p.DataDir,
+			Only: []string{path.Base(real)},
 			Link: path.Base(real)}, true
 	}
 	files := "ib_logfile*"
@@ -365,7 +367,8 @@ func (p *Plan) outside(f Facts, file disks.PlacedFiles) {
 	real := cmp.Or(file.Place.Real, file.Path)
 	switch {
 	case file.Place.Elsewhere:
-		p.refuse("run it where the server runs", "%s sees other mounts than this program: %s may be another directory there",
+		p.refuse("run it where the server runs", "%s sees other mounts than this program: %s may be another "+
+			"directory there",
 			f.Instance, file.Path)
 	case file.Trouble == "not there" || file.Kind == datafiles.Temp || p.covered(real):
 	case file.Trouble != "":
@@ -373,7 +376,8 @@ func (p *Plan) outside(f Facts, file disks.PlacedFiles) {
 			file.Trouble)
 	case file.Open > 0 && file.Kind != datafiles.Tablespace && file.Kind != datafiles.Data:
 	default:
-		p.refuse("move it into the data directory first", "the %s of %s, %q, is outside of its data directory", file.Kind,
+		p.refuse("move it into the data directory first", "the %s of %s, %q, is outside of its data directory",
+			file.Kind,
 			f.Instance, file.Path)
 	}
 }
@@ -410,7 +414,8 @@ func (p *Plan) directory(f Facts, s *Set) {
 		}
 	}
 	if there && d.Owner != f.Found.User && s.Kind != string(datafiles.Data) {
-		p.refuse("give it a directory of its own", "%s belongs to %s and not to %s: others may have files there", s.Point,
+		p.refuse("give it a directory of its own", "%s belongs to %s and not to %s: others may have files there",
+			s.Point,
 			d.Owner, f.Found.User)
 	}
 	for _, other := range p.Sets {

@@ -79,7 +79,8 @@ func cached(f Facts) (value, why string) {
 	if f.Found.Engine == engine.PostgreSQL {
 		return "all", ""
 	}
-	if buffer := bytesOf(cmp.Or(f.Options.Value("innodb_buffer_pool_size"), "128M")); f.Memory > 0 && buffer*2 >= f.Memory {
+	buffer := bytesOf(cmp.Or(f.Options.Value("innodb_buffer_pool_size"), "128M"))
+	if f.Memory > 0 && buffer*2 >= f.Memory {
 		return "metadata", "the buffer pool is half of the memory or more: what it has need not be kept twice"
 	}
 	return "all", ""
@@ -127,8 +128,9 @@ func (p *Plan) pool(f Facts) {
 	for _, d := range f.Datasets {
 		for _, s := range p.Sets {
 			if d.Name == s.Name {
-				p.refuse("no data set that is there is used or changed: rename it, or take it away", "the data set %s is "+
-					"there already", d.Name)
+				p.refuse("no data set that is there is used or changed: rename it, or take it away",
+					"the data set %s is "+
+						"there already", d.Name)
 			}
 		}
 	}
@@ -173,8 +175,8 @@ func (p *Plan) single(f Facts, name string) {
 
 func (p *Plan) file(f Facts, files []string) {
 	if len(files) > 0 && !f.Request.Files {
-		p.refuse("give disks, or --file-vdev for a trial", "the pool %s lies in files (%s), which zpool(8) has for tests "+
-			"alone", f.Pool, strings.Join(files, ", "))
+		p.refuse("give disks, or --file-vdev for a trial", "the pool %s lies in files (%s), which zpool(8) has for "+
+			"tests alone", f.Pool, strings.Join(files, ", "))
 	}
 }
 
@@ -265,7 +267,8 @@ func (p *Plan) steps() {
 	add(how, "stop %s and wait until no process has a file of it open", p.Instance)
 	for _, s := range p.Sets {
 		if s.Kind != "" {
-			add(s.Name, "copy %s%s, with owners, modes, attributes, links and hidden files, and compare each byte", s.From,
+			add(s.Name, "copy %s%s, with owners, modes, attributes, links and hidden files, and compare each byte",
+				s.From,
 				only(s))
 		}
 		if s.Link != "" {
@@ -289,7 +292,8 @@ func (p *Plan) steps() {
 			add("zfs set mountpoint="+s.Point+" "+s.Name, "mount %s", s.Name)
 		}
 	}
-	add("zfs set mountpoint="+p.DataDir+" "+p.Sets[1].Name, "mount %s: from here on it may hold new data", p.Sets[1].Name)
+	add("zfs set mountpoint="+p.DataDir+" "+p.Sets[1].Name, "mount %s: from here on it may hold new data",
+		p.Sets[1].Name)
 	how = "its own command, as it runs now"
 	if p.Start.Unit != "" {
 		how = "start " + p.Start.Unit

@@ -78,13 +78,14 @@ func (r Records) Load(instance string) (*Record, error) {
 	if err == nil {
 		err = json.Unmarshal(data, &rec)
 	}
-	if err == nil && (rec.Version != recordVersion || rec.Plan == nil || rec.Plan.Instance != instance || rec.ID == "" ||
+	if err == nil && (rec.Version != recordVersion || rec.Plan == nil || rec.Plan.Instance != instance ||
+		rec.ID == "" ||
 		len(rec.Plan.Sets) < 2) {
 		err = fmt.Errorf("it is of version %d, or not whole", rec.Version)
 	}
 	if err != nil {
-		return nil, api.Errorf(api.CodeFailed, "nothing was changed; the file says which data sets and directories the "+
-			"move is about", "read %q: %w", r.path(instance), err)
+		return nil, api.Errorf(api.CodeFailed, "nothing was changed; the file says which data sets and directories "+
+			"the move is about", "read %q: %w", r.path(instance), err)
 	}
 	return &rec, nil
 }

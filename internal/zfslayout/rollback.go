@@ -76,7 +76,8 @@ func (m *Mover) room(ctx context.Context, rec *Record) error {
 			return err
 		}
 		if need > 0 && free < need+need/10 {
-			return api.Errorf(api.CodeRefused, "make room there; --lose-new-data goes back to what was there when it was moved",
+			return api.Errorf(api.CodeRefused, "make room there; --lose-new-data goes back to what was there when "+
+				"it was moved",
 				"%s has %s free, and the data has grown by %s since", dir, policy.Bytes(free).Human(),
 				policy.Bytes(need).Human())
 		}
@@ -151,7 +152,7 @@ func (m *Mover) restore(ctx context.Context, rec *Record) error {
 			}
 			m.say("copying what is new in %s back to %s", s.Name, s.From)
 			old := source(rec, s)
-			if _, err := m.copied(ctx, old.In(at), old, func() (string, error) { return "", nil }); err != nil {
+			if _, err := m.copied(ctx, old.In(at), old); err != nil {
 				return err
 			}
 			if err := m.takeOff(ctx, rec, s); err != nil {
@@ -216,7 +217,8 @@ func (m *Mover) Finish(ctx context.Context, instance string) (*Record, error) {
 			return rec, err
 		}
 		if s.Point != "" && (d == nil || d.Get("mounted") != "yes" || d.Get("mountpoint") != s.Point) {
-			return rec, api.Errorf(api.CodeRefused, "`zfs mount "+s.Name+"`", "%s is not mounted at %s", s.Name, s.Point)
+			return rec, api.Errorf(api.CodeRefused, "`zfs mount "+s.Name+"`", "%s is not mounted at %s", s.Name,
+				s.Point)
 		}
 	}
 	running, err := m.Server.Running(ctx)

@@ -42,7 +42,8 @@ func (s HostServer) find() (*engine.Instance, error) {
 		return nil, fmt.Errorf("read the process table: %w", err)
 	}
 	for _, i := range recognise.Instances(procs, recognise.SourceOf(s.Host)) {
-		same := slices.Contains([]string{s.Plan.DataDir, s.Plan.Told}, path.Clean(i.DataDir)) || i.Name() == s.Plan.Instance
+		same := slices.Contains([]string{s.Plan.DataDir, s.Plan.Told}, path.Clean(i.DataDir)) ||
+			i.Name() == s.Plan.Instance
 		if i.Engine == s.Plan.Engine && same && !i.Container {
 			return &i, nil
 		}
@@ -85,7 +86,8 @@ func (s HostServer) Stop(ctx context.Context) error {
 			return err
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("it is still there after %s; --wait gives it longer, and its log says what it does", s.Wait)
+			return fmt.Errorf("it is still there after %s; --wait gives it longer, and its log says what it does",
+				s.Wait)
 		}
 		if err := sleep(ctx, 200*time.Millisecond); err != nil {
 			return err
@@ -191,7 +193,8 @@ func startOf(h *host.Host, inst engine.Instance, procs []procfs.Process, all []e
 	}
 	for _, m := range inst.Members {
 		if m.Part == engine.PartSupervisor {
-			return Start{Trouble: "a supervisor, process " + fmt.Sprint(m.ID.PID) + ", which is no service, starts it anew"}
+			return Start{Trouble: "a supervisor, process " + fmt.Sprint(m.ID.PID) + ", which is no service, starts " +
+				"it anew"}
 		}
 	}
 	cmd, err := relaunch.Of(h.Proc, procs[at])

@@ -35,7 +35,8 @@ func (r *rig) plain() *plain {
 	base := filepath.Join(r.dir, "plain")
 	p := &plain{data: filepath.Join(base, "mysql"), cnf: filepath.Join(base, "my.cnf")}
 	socket, port := filepath.Join(base, "my.sock"), testhost.FreePort(r.t)
-	p.text = fmt.Appendf(nil, "[mysqld]\ndatadir = %s\nsocket = %s\nport = %d\nbind_address = 127.0.0.1\npid_file = %s.pid\n"+
+	p.text = fmt.Appendf(nil, "[mysqld]\ndatadir = %s\nsocket = %s\nport = %d\nbind_address = 127.0.0.1\npid_file "+
+		"= %s.pid\n"+
 		"log_error = %s/error.log\ninnodb_buffer_pool_size = 32M\ninnodb_log_file_size = 32M\nskip_name_resolve\n"+
 		"log_bin = bin\nserver_id = 1\n", p.data, socket, port, socket, base)
 	if err := errors.Join(os.Mkdir(base, 0o777), os.Chmod(r.dir, 0o777), os.Chmod(base, 0o777),
@@ -136,7 +137,8 @@ func (p *plain) onZFS() {
 	p.login()
 	defer p.db.close()
 	var redo string
-	if err := p.db.row("SELECT @@innodb_log_group_home_dir", &redo); err != nil || filepath.Clean(redo) != p.data+"-log" {
+	if err := p.db.row("SELECT @@innodb_log_group_home_dir", &redo); err != nil ||
+		filepath.Clean(redo) != p.data+"-log" {
 		t.Errorf("redo log in %q: %v", redo, err)
 	}
 	if _, err := os.Stat(p.data + "-log/ib_logfile0"); err != nil {
@@ -191,7 +193,8 @@ func TestLayoutOfMariaDB(t *testing.T) {
 	if now := p.sums(); now != was {
 		t.Errorf("checksums before:\n%s\nafter:\n%s", was, now)
 	}
-	if out, _, code := r.bulkhead("zfs", "plan", p.name, "--pool", pool); code != 5 || !strings.Contains(out, "already") {
+	if out, _, code := r.bulkhead("zfs", "plan", p.name, "--pool", pool); code != 5 || !strings.Contains(out,
+		"already") {
 		t.Errorf("a second plan: %d\n%s", code, out)
 	}
 	t.Log(r.does(nil, "zfs", "check", p.name))

@@ -48,9 +48,9 @@ func (s Session) layoutPlanCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "plan INSTANCE --pool NAME",
 		Short: "what moving a database onto data sets of ZFS would do",
-		Long: `plan shows how a running MySQL, MariaDB or PostgreSQL would be moved onto ZFS: the pool, the data sets with
-each property and where it is set, the lines of option files, every step with what it writes, and what stands against
-it. It changes nothing. The exit status is 5 where apply would refuse.
+		Long: `plan shows how a running MySQL, MariaDB or PostgreSQL would be moved onto ZFS: the pool, the data sets
+with each property and where it is set, the lines of option files, every step with what it writes, and what stands
+against it. It changes nothing. The exit status is 5 where apply would refuse.
 
 A pool that is not there is made of --device: two or three disks become a mirror. A single disk and a file are refused
 unless --single-disk or --file-vdev says that this is meant, with a pool that is there, too.`,
@@ -103,8 +103,8 @@ func (w *work) planOf(cmd *cobra.Command, f layout, name string) (*zfslayout.Pla
 	if err != nil {
 		return nil, err
 	}
-	facts, err := zfslayout.Gather(cmd.Context(), w.Host, w.tools, d, db, zfslayout.Request{Instance: name, Pool: f.pool,
-		Devices: f.devices, Single: f.single, Files: f.files}, w.asked(db, logins))
+	facts, err := zfslayout.Gather(cmd.Context(), w.Host, w.tools, d, db, zfslayout.Request{Instance: name,
+		Pool: f.pool, Devices: f.devices, Single: f.single, Files: f.files}, w.asked(db, logins))
 	if err != nil {
 		return nil, err
 	}
@@ -127,10 +127,10 @@ func (s Session) layoutApplyCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "apply INSTANCE [--pool NAME]",
 		Short: "move a database onto data sets of ZFS, or end a move that was cut off",
-		Long: `apply does what plan shows: makes the data sets, stops the server, copies its files and compares each byte,
-renames the old directories to NAME` + zfslayout.Suffix + `, edits the option file, mounts, starts the server and waits until it
-answers. Each step is written down before. What fails is taken back. After a kill or a crash of the host the same
-command without --pool goes on, and zfs rollback takes it back.
+		Long: `apply does what plan shows: makes the data sets, stops the server, copies its files and compares each
+byte, renames the old directories to NAME` + zfslayout.Suffix + `, edits the option file, mounts, starts the server
+and waits until it answers. Each step is written down before. What fails is taken back. After a kill or a crash of the
+host the same command without --pool goes on, and zfs rollback takes it back.
 
 The old directories stay until zfs finish.`,
 		Example: `  bulkhead zfs apply mysql3306 --pool tank --reason "snapshots"
@@ -144,8 +144,8 @@ The old directories stay until zfs finish.`,
 				case err != nil:
 					return err
 				case rec != nil && f.pool != "":
-					return usage.Errorf(cmd, "a move of %s was begun: without --pool it goes on, and `bulkhead zfs rollback` "+
-						"takes it back", args[0])
+					return usage.Errorf(cmd, "a move of %s was begun: without --pool it goes on, and `bulkhead zfs "+
+						"rollback` takes it back", args[0])
 				case rec != nil:
 					plan = rec.Plan
 				default:
@@ -167,9 +167,11 @@ The old directories stay until zfs finish.`,
 				}
 				w.note(ctx, "zfs apply", args[0], f.reason, "moved into "+plan.Sets[0].Name)
 				return s.Print(plan.Printable(), func() {
-					render.Printf(s.Out, "%s runs on %s. Its old directories are kept as they were:\n", args[0], plan.Sets[0].Name)
+					render.Printf(s.Out, "%s runs on %s. Its old directories are kept as they were:\n", args[0],
+						plan.Sets[0].Name)
 					printAside(s.Out, plan)
-					render.Printf(s.Out, "When all is well: bulkhead zfs finish %s   To go back: bulkhead zfs rollback %s\n",
+					render.Printf(s.Out, "When all is well: bulkhead zfs finish %s   To go back: bulkhead zfs "+
+						"rollback %s\n",
 						args[0], args[0])
 				})
 			})
@@ -186,9 +188,9 @@ func (s Session) layoutRollbackCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rollback INSTANCE",
 		Short: "put a database back where it was before zfs apply",
-		Long: `rollback takes a move back from wherever it is: stops the server, copies what is new on ZFS since the move
-into the old directories and compares each byte, gives directories and option files back, starts the server, and then
-destroys the data sets that apply made. A data set with snapshots stays, and a pool always does.
+		Long: `rollback takes a move back from wherever it is: stops the server, copies what is new on ZFS since the
+move into the old directories and compares each byte, gives directories and option files back, starts the server, and
+then destroys the data sets that apply made. A data set with snapshots stays, and a pool always does.
 
 --lose-new-data goes back to the old directories as they were when the server was stopped for the move: everything
 that was written since is lost with the data sets.`,
@@ -196,7 +198,8 @@ that was written since is lost with the data sets.`,
   bulkhead zfs rollback mysql3306 --lose-new-data`,
 		Args: usage.Exactly(1, "say which instance"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.moves(cmd, f, args[0], "zfs rollback", func(ctx context.Context, w *work, m *zfslayout.Mover) error {
+			return s.moves(cmd, f, args[0], "zfs rollback", func(ctx context.Context, w *work,
+				m *zfslayout.Mover) error {
 				rec, err := w.begun(ctx, m, args[0], f)
 				if err != nil || f.dryRun {
 					return err
@@ -222,8 +225,8 @@ func (s Session) layoutFinishCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "finish INSTANCE",
 		Short: "remove the old directories after zfs apply",
-		Long: `finish removes the directories that zfs apply kept, and nothing else. The server has to answer on its data
-sets. There is no way back after it. The option file as it was stays beside the edited one, as NAME` +
+		Long: `finish removes the directories that zfs apply kept, and nothing else. The server has to answer on its
+data sets. There is no way back after it. The option file as it was stays beside the edited one, as NAME` +
 			zfslayout.Suffix + `.`,
 		Example: `  bulkhead zfs finish mysql3306 --dry-run
   bulkhead zfs finish mysql3306`,
@@ -316,7 +319,8 @@ func (w *work) server(ctx context.Context, p *zfslayout.Plan, wait time.Duration
 		return nil, err
 	}
 	if units == nil {
-		return nil, api.Errorf(api.CodeFailed, "", "%s was run by %s, and systemd does not run here", p.Instance, p.Start.Unit)
+		return nil, api.Errorf(api.CodeFailed, "", "%s was run by %s, and systemd does not run here", p.Instance,
+			p.Start.Unit)
 	}
 	server.Units = units
 	return server, nil

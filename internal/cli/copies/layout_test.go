@@ -89,7 +89,8 @@ const gib = int64(1) << 30
 
 // tank is a pool of two disks.
 var tank = zfs.Pool{Name: "tank", State: "ONLINE", Size: 400 * gib, Used: 40 * gib, Free: 360 * gib,
-	Vdevs: []zfs.Vdev{{Name: "mirror-0", Role: zfs.RoleData, State: "ONLINE", Parts: []string{"/dev/sdb1", "/dev/sdc1"}}}}
+	Vdevs: []zfs.Vdev{{Name: "mirror-0", Role: zfs.RoleData, State: "ONLINE", Parts: []string{"/dev/sdb1",
+		"/dev/sdc1"}}}}
 
 // factsOf are those of a captured host.
 func factsOf(t *testing.T, c captured, inst engine.Instance, args ...string) zfslayout.Facts {
@@ -102,8 +103,9 @@ func factsOf(t *testing.T, c captured, inst engine.Instance, args ...string) zfs
 	}
 	f := zfslayout.Facts{Request: zfslayout.Request{Instance: inst.Name(), Pool: "tank"}, Found: inst, Memory: 16 * gib,
 		Dirs: map[string]zfslayout.Dir{}, Pools: []zfs.Pool{tank}, Options: options.MySQLOptions{},
-		Datasets: []zfs.Dataset{{Name: "tank", Properties: map[string]zfs.Property{"available": {Value: "300000000000"}}}},
-		Start:    zfslayout.Start{Unit: "mysql.service"}}
+		Datasets: []zfs.Dataset{{Name: "tank",
+			Properties: map[string]zfs.Property{"available": {Value: "300000000000"}}}},
+		Start: zfslayout.Start{Unit: "mysql.service"}}
 	if inst.Engine == engine.MySQL {
 		f.Options = options.Reader{Source: c}.MySQLWith(&p, func(dir string) []string {
 			entries, _ := c.ReadRootDir(0, dir, 0)
@@ -139,9 +141,12 @@ var hosts = map[string]func(t *testing.T) zfslayout.Facts{
 	},
 	// The packages of Ubuntu 22.04; 8.0.30 and later keep their redo log in a directory.
 	"mysql-8.0": func(t *testing.T) zfslayout.Facts {
-		c := captured{"/etc/mysql/my.cnf": "!includedir /etc/mysql/mysql.conf.d/\n", "/etc/mysql/mysql.conf.d/mysqld.cnf": "#\n" +
-			"[mysqld]\nuser\t\t= mysql\n# datadir\t= /var/lib/mysql\nbind-address\t\t= 127.0.0.1\nkey_buffer_size\t\t= 16M\n",
-			"/etc/mysql/mysql.conf.d/mysql.cnf": "[mysql]\n", "/var/lib/mysql/#innodb_redo/": "", "/var/lib/mysql/shop/": ""}
+		c := captured{"/etc/mysql/my.cnf": "!includedir /etc/mysql/mysql.conf.d/\n",
+			"/etc/mysql/mysql.conf.d/mysqld.cnf": "#\n" +
+				"[mysqld]\nuser\t\t= mysql\n# datadir\t= /var/lib/mysql\nbind-address\t\t= " +
+				"127.0.0.1\nkey_buffer_size\t\t= 16M\n",
+			"/etc/mysql/mysql.conf.d/mysql.cnf": "[mysql]\n", "/var/lib/mysql/#innodb_redo/": "",
+			"/var/lib/mysql/shop/": ""}
 		return factsOf(t, c, engine.Instance{Engine: engine.MySQL, Version: "8.0.39", User: "mysql", Port: 3306,
 			Socket: "/run/mysqld/mysqld.sock", DataDir: "/var/lib/mysql"}, "/usr/sbin/mysqld")
 	},
@@ -162,11 +167,13 @@ var hosts = map[string]func(t *testing.T) zfslayout.Facts{
 	// Debian 12, with a policy of SELinux, started by its own command.
 	"mariadb-10.11": func(t *testing.T) zfslayout.Facts {
 		c := captured{"/etc/mysql/my.cnf": "[client-server]\nsocket = /run/mysqld/mysqld.sock\n" +
-			"!includedir /etc/mysql/conf.d/\n!includedir /etc/mysql/mariadb.conf.d/\n", "/etc/mysql/mariadb.conf.d/50-server.cnf": "" +
-			"[mysqld]\npid-file                = /run/mysqld/mysqld.pid\nbasedir                 = /usr\n" +
-			"log_bin = /var/log/mysql/mysql-bin.log\ninnodb_log_group_home_dir = ./\n",
+			"!includedir /etc/mysql/conf.d/\n!includedir /etc/mysql/mariadb.conf.d/\n",
+			"/etc/mysql/mariadb.conf.d/50-server.cnf": "" +
+				"[mysqld]\npid-file                = /run/mysqld/mysqld.pid\nbasedir                 = /usr\n" +
+				"log_bin = /var/log/mysql/mysql-bin.log\ninnodb_log_group_home_dir = ./\n",
 			"/var/lib/mysql/ib_logfile0": "", "/var/lib/mysql/shop/": ""}
-		f := factsOf(t, c, engine.Instance{Engine: engine.MySQL, Flavor: engine.MariaDB, Version: "10.11.6", User: "mysql",
+		f := factsOf(t, c, engine.Instance{Engine: engine.MySQL, Flavor: engine.MariaDB, Version: "10.11.6",
+			User: "mysql",
 			Port: 3306, Socket: "/run/mysqld/mysqld.sock", DataDir: "/var/lib/mysql"}, "/usr/sbin/mariadbd")
 		f.SELinux = true
 		f.Start = zfslayout.Start{}
@@ -188,7 +195,8 @@ var hosts = map[string]func(t *testing.T) zfslayout.Facts{
 			"/var/lib/mysql/ib_logfile0": "", "/var/lib/mysql/shop/": "", "/var/lib/mysql/crm -> /archive/crm": ""}
 		f := factsOf(t, c, engine.Instance{Engine: engine.MySQL, Version: "5.7.44", User: "mysql", Port: 3306,
 			DataDir: "/var/lib/mysql"}, "/usr/sbin/mysqld", "--innodb-log-group-home-dir=/var/lib/mysql")
-		f.Replica, f.Cluster = "relay-log.info is in its data directory, and it was not asked", "wsrep_provider, set in /etc/my.cnf:9"
+		f.Replica, f.Cluster = "relay-log.info is in its data directory, and it was not asked",
+			"wsrep_provider, set in /etc/my.cnf:9"
 		f.Start = zfslayout.Start{Trouble: "mysql.service runs mysql3307, too"}
 		f.Dirs["/var/lib/mysql"] = zfslayout.Dir{Owner: "mysql", Bytes: 900 * gib,
 			Mounts: []string{"/var/lib/mysql", "/var/lib/mysql/big"}}
@@ -218,7 +226,8 @@ func TestLayoutPlans(t *testing.T) {
 			printLayoutPlan(render.Printable(&out, 0), zfslayout.Make(facts(t)))
 			golden := filepath.Join("testdata", "plan-"+name+".golden")
 			if *update {
-				if err := errors.Join(os.MkdirAll("testdata", 0o755), os.WriteFile(golden, out.Bytes(), 0o644)); err != nil {
+				if err := errors.Join(os.MkdirAll("testdata", 0o755), os.WriteFile(golden, out.Bytes(),
+					0o644)); err != nil {
 					t.Fatal(err)
 				}
 			}

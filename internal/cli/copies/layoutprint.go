@@ -17,7 +17,8 @@ func printLayoutPlan(out io.Writer, p *zfslayout.Plan) {
 	if len(p.Pool.Create) > 0 {
 		is = "to be made"
 	}
-	render.Printf(out, "pool %s, %s: %s; %s free, %s to copy\n\n", p.Pool.Name, is, cmp.Or(p.Pool.Made, "nothing known"),
+	render.Printf(out, "pool %s, %s: %s; %s free, %s to copy\n\n", p.Pool.Name, is, cmp.Or(p.Pool.Made,
+		"nothing known"),
 		policy.Bytes(p.Pool.Free).Human(), policy.Bytes(p.Pool.Need).Human())
 	printSets(out, p)
 	for _, e := range p.Edits {
@@ -79,8 +80,8 @@ func printSets(out io.Writer, p *zfslayout.Plan) {
 		rows = append(rows, row)
 	}
 	render.Table(out, rows)
-	render.Println(out, "* set on the data set itself, + inherited from "+p.Sets[0].Name+", which also has acltype=posixacl "+
-		"and snapdir=hidden. "+zfslayout.Owner+" of each says which move made it.")
+	render.Println(out, "* set on the data set itself, + inherited from "+p.Sets[0].Name+", which also has "+
+		"acltype=posixacl and snapdir=hidden. "+zfslayout.Owner+" of each says which move made it.")
 	for _, set := range p.Sets[1:] {
 		for _, property := range set.Properties {
 			if property.Why != "" {
@@ -104,7 +105,8 @@ func printAside(out io.Writer, p *zfslayout.Plan) {
 
 // printRecord prints a move that was begun.
 func printRecord(out io.Writer, rec *zfslayout.Record) {
-	render.Printf(out, "%s: %s since %s, into %s\n", rec.Plan.Instance, rec.Phase, rec.Begun.Local().Format("2006-01-02 15:04"),
+	render.Printf(out, "%s: %s since %s, into %s\n", rec.Plan.Instance, rec.Phase,
+		rec.Begun.Local().Format("2006-01-02 15:04"),
 		rec.Plan.Sets[0].Name)
 	switch {
 	case rec.Restored:
