@@ -169,6 +169,9 @@ func (p *Plan) note(format string, args ...any) {
 // Suffix is added to the name of a directory, or of an option file, that is kept.
 const Suffix = ".before-zfs"
 
+// open is how files are known that no option names: a process has them open.
+const open = "open"
+
 // Make makes the plan. It asks nobody.
 func Make(f Facts) *Plan {
 	p := &Plan{Instance: f.Instance, Engine: f.Found.Engine, Start: f.Start, Socket: f.Found.Socket, Port: f.Found.Port,
@@ -254,7 +257,7 @@ func (p *Plan) place(f Facts) {
 	}
 	for _, k := range kinds[1:] {
 		for _, file := range f.Files {
-			if file.Kind == k.kind && file.Open == 0 && file.Trouble != "not there" {
+			if file.Kind == k.kind && file.How != open && file.Trouble != "not there" {
 				p.separate(f, file, top+"/"+k.set)
 			}
 		}
@@ -280,7 +283,7 @@ func (p *Plan) covered(name string) bool {
 // redo is the data set of the redo log: where it is now, or beside the data directory, out of which it goes.
 func (p *Plan) redo(f Facts, name string) (Set, bool) {
 	at := slices.IndexFunc(f.Files, func(d disks.PlacedFiles) bool {
-		return d.Kind == datafiles.Redo && d.Open == 0
+		return d.Kind == datafiles.Redo && d.How != open
 	})
 	if at < 0 {
 		p.note("no redo log was found: it stays where it is")
@@ -374,7 +377,7 @@ func (p *Plan) outside(f Facts, file disks.PlacedFiles) {
 	case file.Trouble != "":
 		p.refuse("`bulkhead discover disks` shows the mounts", "the %s of %s, %q: %s", file.Kind, f.Instance, file.Path,
 			file.Trouble)
-	case file.Open > 0 && file.Kind != datafiles.Tablespace && file.Kind != datafiles.Data:
+	case file.How == open && file.Kind != datafiles.Tablespace && file.Kind != datafiles.Data:
 	default:
 		p.refuse("move it into the data directory first", "the %s of %s, %q, is outside of its data directory",
 			file.Kind,

@@ -10,13 +10,13 @@ package relaunch
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 
 	"bulkhead/internal/linux/procfs"
 )
@@ -64,17 +64,41 @@ func Of(proc procfs.FS, p procfs.Process) (c Command, err error) {
 	if err != nil {
 		return c, err
 	}
-	var limit unix.Rlimit
-	if err := unix.Prlimit(p.PID, unix.RLIMIT_NOFILE, nil, &limit); err != nil {
+	if c.Files, c.FilesM, err = openFiles(p.PID); err != nil {
 		return c, fmt.Errorf("read its limit of open files: %w", err)
 	}
-	c.Files, c.FilesM = limit.Cur, limit.Max
 	if name, err := os.Readlink(procfs.DescriptorPath(p.PID, 2)); err == nil && filepath.IsAbs(name) {
 		if info, err := os.Lstat(name); err == nil && info.Mode().IsRegular() {
 			c.Output = name
 		}
 	}
 	return c, nil
+}
+
+// openFiles reads the limit of open files in /proc/PID/limits (proc_pid_limits(5)), which asks for no right of its own.
+func openFiles(pid int) (soft, hard uint64, err error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", pid))
+	if err != nil {
+		return 0, 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		rest, is := strings.CutPrefix(line, "Max open files")
+		if f := strings.Fields(rest); is && len(f) >= 2 {
+			soft, err = limitOf(f[0])
+			if err == nil {
+				hard, err = limitOf(f[1])
+			}
+			return soft, hard, err
+		}
+	}
+	return 0, 0, errors.New("it has no such line")
+}
+
+func limitOf(text string) (uint64, error) {
+	if text == "unlimited" {
+		return math.MaxUint64, nil // RLIM_INFINITY
+	}
+	return strconv.ParseUint(text, 10, 64)
 }
 
 // Start starts it in a session of its own, and does not wait for it.
