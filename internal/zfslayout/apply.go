@@ -33,7 +33,7 @@ type Mover struct {
 	ZFS    zfs.Tools
 	Server Server
 	// Holders names the processes that have files below directories open.
-	Holders func(ctx context.Context, dirs []string) ([]string, error)
+	Holders func(ctx context.Context, dirs []string) ([]Holder, error)
 	Say     func(text string) // what is done next; nil for nothing
 	Warn    func(text string) // what a person has to know; nil for nothing
 	// step is told of each step that was done: for tests, which crash there.
@@ -150,6 +150,9 @@ func (m *Mover) forward(ctx context.Context, rec *Record) error {
 // stop stops the server, and sees that nobody has its files open.
 func (m *Mover) stop(ctx context.Context, rec *Record) error {
 	m.say("stopping %s", rec.Plan.Instance)
+	if _, err := m.Holders(ctx, nil); err != nil { // what could not be asked later is no reason to stop it now
+		return err
+	}
 	running, err := m.Server.Running(ctx)
 	if err == nil && running {
 		err = m.Server.Stop(ctx)

@@ -3,7 +3,6 @@ package zfslayout
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -55,6 +54,10 @@ func Gather(ctx context.Context, h *host.Host, tools zfs.Tools, d *disks.Disks, 
 		all = append(all, other.Instance)
 	}
 	f.Start = startOf(h, db.Instance, procs, all, facts.Systemd)
+	for i, file := range f.Files { // a service has mounts of its own, and most often the same directories in them
+		place := &f.Files[i].Place
+		place.Elsewhere = place.Elsewhere && !h.Proc.Sees(db.Instance.Main.PID, cmp.Or(file.Place.Real, file.Path))
+	}
 	f.options(h, procs)
 	if err := f.ask(ctx, d, asked); err != nil {
 		return f, err
@@ -213,6 +216,7 @@ func (f *Facts) dirs(ctx context.Context, h *host.Host) error {
 	for _, file := range f.Files {
 		look(cmp.Or(file.Place.Real, file.Path))
 	}
+	moved := []string{}
 	for _, s := range Make(*f).Sets { // which knows no sizes yet
 		for _, name := range []string{s.Point, s.Aside} {
 			if name != "" {
@@ -223,12 +227,19 @@ func (f *Facts) dirs(ctx context.Context, h *host.Host) error {
 		if s.From == "" || s.From != s.Point || !there {
 			continue
 		}
+		moved = append(moved, s.From)
 		size, err := treecopy.Measure(ctx, treecopy.Tree{Dir: s.From})
-		if err != nil && len(d.Mounts) == 0 && !errors.Is(err, fs.ErrNotExist) { // files come and go
+		if err != nil && len(d.Mounts) == 0 {
 			return api.Errorf(api.CodeFailed, "", "measure %s: %w", s.From, err)
 		}
 		d.Bytes = size.Bytes
 		f.Dirs[s.From] = d
 	}
-	return nil
+	holders, err := Holders(h)(ctx, moved)
+	for _, other := range holders {
+		if !slices.ContainsFunc(f.Found.Members, func(m engine.Member) bool { return m.ID.PID == other.PID }) {
+			f.Others = append(f.Others, other)
+		}
+	}
+	return err
 }

@@ -69,7 +69,7 @@ func newWorld(t *testing.T) *world {
 // mover is one process of the program. It is killed at the n-th step; n below 0 is never.
 func (w *world) mover(n int) *Mover {
 	m := &Mover{Records: Records{Dir: filepath.Join(w.dir, "state")}, ZFS: w.pools.tools(), Server: w.db,
-		Holders: func(context.Context, []string) ([]string, error) { return nil, nil },
+		Holders: func(context.Context, []string) ([]Holder, error) { return nil, nil },
 		Warn:    func(text string) { w.warns = append(w.warns, text) }}
 	m.step = func(what string) {
 		if n == 0 {
@@ -283,8 +283,8 @@ func TestApplyTakesBack(t *testing.T) {
 	for name, spoil := range map[string]func(w *world, m *Mover){
 		"does not start": func(w *world, m *Mover) { m.Server = &stubborn{database: w.db} },
 		"open": func(w *world, m *Mover) {
-			m.Holders = func(context.Context, []string) ([]string, error) {
-				return []string{"xtrabackup (process 7)"}, nil
+			m.Holders = func(context.Context, []string) ([]Holder, error) {
+				return []Holder{{7, "xtrabackup"}}, nil
 			}
 		},
 		"written to": func(w *world, m *Mover) {
@@ -316,7 +316,7 @@ func TestApplyTakesBack(t *testing.T) {
 				return
 			}
 			if name == "open" { // and so the server was stopped and could not be told to be alone
-				m.Holders = func(context.Context, []string) ([]string, error) { return nil, nil }
+				m.Holders = func(context.Context, []string) ([]Holder, error) { return nil, nil }
 			}
 			w.back()
 		})

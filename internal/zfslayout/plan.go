@@ -50,8 +50,9 @@ type Facts struct {
 	Start    Start
 	// Replica says what speaks for replication that runs or may run; "" for nothing. Cluster is the same of a cluster.
 	Replica, Cluster string
-	SELinux          bool // a policy of SELinux is loaded
-	Pending          bool // a move of it was begun
+	SELinux          bool     // a policy of SELinux is loaded
+	Pending          bool     // a move of it was begun
+	Others           []Holder // processes that have its files open, and do not belong to it
 }
 
 // Options are those of a MySQL server; of others they are empty.
@@ -209,6 +210,12 @@ func (p *Plan) judge(f Facts) {
 	}
 	if f.Pending {
 		p.refuse("`bulkhead zfs apply`, `rollback` or `finish` ends that one", "a move of %s was begun", f.Instance)
+	}
+	for _, o := range f.Others {
+		p.refuse("stop it first", "%s has files of %s open", o, f.Instance)
+	}
+	if f.Found.Socket == "" && f.Found.Port == 0 {
+		p.refuse("it has to listen on a socket or a port", "nobody could see whether %s answers", f.Instance)
 	}
 	if f.Start.Trouble != "" {
 		p.refuse("let a service of systemd run it, or start it by its own command", "%s could not be started again: %s",

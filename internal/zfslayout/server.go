@@ -146,14 +146,23 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Holders names the processes of a host that have files below directories open.
-func Holders(h *host.Host) func(ctx context.Context, dirs []string) ([]string, error) {
-	return func(ctx context.Context, dirs []string) ([]string, error) {
+// Holder is a process that has files open.
+type Holder struct {
+	PID  int
+	Name string
+}
+
+// String is for people.
+func (h Holder) String() string { return fmt.Sprintf("%s (process %d)", h.Name, h.PID) }
+
+// Holders gives the processes of a host that have files below directories open.
+func Holders(h *host.Host) func(ctx context.Context, dirs []string) ([]Holder, error) {
+	return func(ctx context.Context, dirs []string) ([]Holder, error) {
 		procs, err := h.Proc.Processes(procfs.Options{})
 		if err != nil {
 			return nil, fmt.Errorf("read the process table: %w", err)
 		}
-		holders := []string{}
+		holders := []Holder{}
 		for _, p := range procs {
 			if p.Kernel {
 				continue
@@ -167,7 +176,7 @@ func Holders(h *host.Host) func(ctx context.Context, dirs []string) ([]string, e
 			}
 			for _, dir := range dirs {
 				if slices.ContainsFunc(open, func(name string) bool { return inside(name, dir) }) {
-					holders = append(holders, fmt.Sprintf("%s (process %d)", p.Comm, p.PID))
+					holders = append(holders, Holder{p.PID, p.Comm})
 					break
 				}
 			}

@@ -11,7 +11,9 @@ package treecopy
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -112,8 +114,17 @@ func (t Tree) walkIn(ctx context.Context, dir *entry, dev uint64, do func(*entry
 	return nil
 }
 
-// Measure counts what a tree holds.
-func Measure(ctx context.Context, t Tree) (Size, error) {
+// Measure counts what a tree holds. A server may make and remove files meanwhile.
+func Measure(ctx context.Context, t Tree) (s Size, err error) {
+	for range 10 {
+		if s, err = t.measure(ctx); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	return s, err
+}
+
+func (t Tree) measure(ctx context.Context) (Size, error) {
 	var s Size
 	linked := map[[2]uint64]bool{}
 	err := t.walk(ctx, func(e *entry) error {
