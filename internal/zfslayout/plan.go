@@ -78,6 +78,15 @@ type Device struct {
 	Trouble string
 }
 
+// Holder is a process that has files open.
+type Holder struct {
+	PID  int
+	Name string
+}
+
+// String is for people.
+func (h Holder) String() string { return fmt.Sprintf("%s (process %d)", h.Name, h.PID) }
+
 // Start says how a server is stopped and started again: by its unit, or by its command.
 type Start struct {
 	Unit    string            `json:"unit,omitempty"`

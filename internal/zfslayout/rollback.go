@@ -211,26 +211,8 @@ func (m *Mover) Finish(ctx context.Context, instance string) (*Record, error) {
 		return rec, api.Errorf(api.CodeRefused, "`bulkhead zfs apply "+instance+"` or `rollback` ends it",
 			"the move of %s is not done: it is %s", instance, rec.Phase)
 	}
-	for _, s := range rec.Plan.Sets {
-		d, err := m.dataset(ctx, rec, s.Name)
-		if err != nil {
-			return rec, err
-		}
-		if s.Point != "" && (d == nil || d.Get("mounted") != "yes" || d.Get("mountpoint") != s.Point) {
-			return rec, api.Errorf(api.CodeRefused, "`zfs mount "+s.Name+"`", "%s is not mounted at %s", s.Name,
-				s.Point)
-		}
-	}
-	running, err := m.Server.Running(ctx)
-	if err == nil && !running {
-		err = errors.New("it does not run")
-	}
-	if err == nil {
-		err = m.Server.Answers(ctx)
-	}
-	if err != nil {
-		return rec, api.Errorf(api.CodeRefused, "start it, and look at its data, before the old directories go",
-			"%s does not answer on its data sets: %w", instance, err)
+	if err := m.onSets(ctx, rec); err != nil {
+		return rec, err
 	}
 	rec.Phase = Finishing
 	if err := m.save(rec); err != nil {
@@ -252,4 +234,30 @@ func (m *Mover) Finish(ctx context.Context, instance string) (*Record, error) {
 	}
 	m.clear(rec)
 	return rec, m.remove(instance)
+}
+
+// onSets sees that the server answers, with its data sets in their places.
+func (m *Mover) onSets(ctx context.Context, rec *Record) error {
+	for _, s := range rec.Plan.Sets {
+		d, err := m.dataset(ctx, rec, s.Name)
+		if err != nil {
+			return err
+		}
+		if s.Point != "" && (d == nil || d.Get("mounted") != "yes" || d.Get("mountpoint") != s.Point) {
+			return api.Errorf(api.CodeRefused, "`zfs mount "+s.Name+"`", "%s is not mounted at %s", s.Name,
+				s.Point)
+		}
+	}
+	running, err := m.Server.Running(ctx)
+	if err == nil && !running {
+		err = errors.New("it does not run")
+	}
+	if err == nil {
+		err = m.Server.Answers(ctx)
+	}
+	if err != nil {
+		return api.Errorf(api.CodeRefused, "start it, and look at its data, before the old directories go",
+			"%s does not answer on its data sets: %w", rec.Plan.Instance, err)
+	}
+	return nil
 }

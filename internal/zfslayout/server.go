@@ -146,15 +146,6 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Holder is a process that has files open.
-type Holder struct {
-	PID  int
-	Name string
-}
-
-// String is for people.
-func (h Holder) String() string { return fmt.Sprintf("%s (process %d)", h.Name, h.PID) }
-
 // Holders gives the processes of a host that have files below directories open.
 func Holders(h *host.Host) func(ctx context.Context, dirs []string) ([]Holder, error) {
 	return func(ctx context.Context, dirs []string) ([]Holder, error) {

@@ -200,11 +200,11 @@ that was written since is lost with the data sets.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return s.moves(cmd, f, args[0], "zfs rollback", func(ctx context.Context, w *work,
 				m *zfslayout.Mover) error {
-				rec, err := w.begun(ctx, m, args[0], f)
-				if err != nil || f.dryRun {
+				if err := w.begun(ctx, m, args[0], f); err != nil || f.dryRun {
 					return err
 				}
-				if rec, err = m.Rollback(ctx, args[0], f.lose); err != nil {
+				rec, err := m.Rollback(ctx, args[0], f.lose)
+				if err != nil {
 					return err
 				}
 				w.note(ctx, "zfs rollback", args[0], f.reason, "moved back out of "+rec.Plan.Sets[0].Name)
@@ -233,11 +233,11 @@ data sets. There is no way back after it. The option file as it was stays beside
 		Args: usage.Exactly(1, "say which instance"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return s.moves(cmd, f, args[0], "zfs finish", func(ctx context.Context, w *work, m *zfslayout.Mover) error {
-				rec, err := w.begun(ctx, m, args[0], f)
-				if err != nil || f.dryRun {
+				if err := w.begun(ctx, m, args[0], f); err != nil || f.dryRun {
 					return err
 				}
-				if rec, err = m.Finish(ctx, args[0]); err != nil {
+				rec, err := m.Finish(ctx, args[0])
+				if err != nil {
 					return err
 				}
 				w.note(ctx, "zfs finish", args[0], f.reason, "removed the old directories")
@@ -254,19 +254,19 @@ data sets. There is no way back after it. The option file as it was stays beside
 }
 
 // begun finds a move with its server. With --dry-run it prints it.
-func (w *work) begun(ctx context.Context, m *zfslayout.Mover, name string, f layout) (*zfslayout.Record, error) {
+func (w *work) begun(ctx context.Context, m *zfslayout.Mover, name string, f layout) error {
 	rec, err := m.Load(name)
 	if err == nil && rec == nil {
 		err = api.Errorf(api.CodeFailed, "`bulkhead zfs plan` and `apply` begin one", "no move of %s was begun", name)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if f.dryRun {
-		return rec, w.Print(rec.Printable(), func() { printRecord(w.Out, rec) })
+		return w.Print(rec.Printable(), func() { printRecord(w.Out, rec) })
 	}
 	m.Server, err = w.server(ctx, rec.Plan, f.wait)
-	return rec, err
+	return err
 }
 
 // moves does what changes a move of an instance, while nobody else does.

@@ -104,7 +104,8 @@ func (h FS) ReadRootFile(pid int, name string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// Sees says whether a process finds the same file or directory under a path, which has no symbolic links, as the caller.
+// Sees says whether a process finds the same file or directory under a path, which has no symbolic links, as the
+// caller.
 func (h FS) Sees(pid int, name string) bool {
 	own, err := os.Stat(h.Root.Path(name))
 	if err != nil {

@@ -72,58 +72,53 @@ type copier struct {
 
 // put makes one name.
 func (c *copier) put(ctx context.Context, e *entry, to string) error {
-	var there unix.Stat_t
-	err := unix.Lstat(to, &there)
+	var now unix.Stat_t
+	err := unix.Lstat(to, &now)
 	exists := err == nil
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return err
 	}
-	if exists && (there.Mode&unix.S_IFMT != e.kind() || e.kind() == unix.S_IFLNK) {
+	if exists && (now.Mode&unix.S_IFMT != e.kind() || e.kind() == unix.S_IFLNK) {
 		if err := os.RemoveAll(to); err != nil {
 			return err
 		}
 		exists = false
 	}
-	switch e.kind() {
-	case unix.S_IFDIR:
-		if !exists {
-			err = os.Mkdir(to, 0o700)
-		} else {
-			err = nil
-		}
-		if err != nil {
-			return err
-		}
-		return nil // its attributes come last
-	case unix.S_IFLNK:
-		target, err := os.Readlink(e.path)
-		if err == nil {
-			err = os.Symlink(target, to)
-		}
-		if err != nil {
-			return err
-		}
-		return attributes(e, to)
+	switch {
+	case e.kind() == unix.S_IFREG:
+		return c.file(ctx, e, to, exists, &now)
+	case e.kind() == unix.S_IFDIR && !exists:
+		return os.Mkdir(to, 0o700) // its attributes come last
+	case e.kind() == unix.S_IFDIR:
+		return nil
 	}
+	target, err := os.Readlink(e.path)
+	if err == nil {
+		err = os.Symlink(target, to)
+	}
+	if err != nil {
+		return err
+	}
+	return attributes(e, to)
+}
+
+// file makes a file, or another name of one that was made.
+func (c *copier) file(ctx context.Context, e *entry, to string, exists bool, now *unix.Stat_t) error {
 	inode := [2]uint64{e.stat.Dev, e.stat.Ino}
-	if first := c.made[inode]; first != "" {
-		if exists {
-			if err := os.Remove(to); err != nil {
-				return err
-			}
+	first := c.made[inode]
+	if exists && (first != "" || now.Nlink > 1) { // another name of it may be an old one
+		if err := os.Remove(to); err != nil {
+			return err
 		}
+		exists = false
+	}
+	if first != "" {
 		return os.Link(first, to)
 	}
 	if e.stat.Nlink > 1 {
 		c.made[inode] = to
 	}
-	same := exists && !c.all && there.Nlink == 1 && there.Size == e.stat.Size && there.Mtim == e.stat.Mtim
-	if exists && there.Nlink > 1 { // another name of it may be an old one
-		if err := os.Remove(to); err != nil {
-			return err
-		}
-	}
-	if !same {
+	if c.all || !exists || now.Size != e.stat.Size || now.Mtim != e.stat.Mtim {
 		if err := c.content(ctx, e, to); err != nil {
 			return err
 		}
