@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,8 +23,12 @@ func (m *Mover) Apply(ctx context.Context, instance string, plan *Plan) (*Record
 		return nil, err
 	}
 	if rec == nil {
+		kept, err := keep(plan)
+		if err != nil {
+			return nil, err
+		}
 		rec = &Record{Version: recordVersion, ID: rand.Text(), Plan: plan, Phase: Applying, Begun: time.Now(),
-			Originals: []Original{}}
+			Kept: kept, Originals: []Original{}}
 		if err := m.save(rec); err != nil {
 			return nil, err
 		}
@@ -35,16 +38,36 @@ func (m *Mover) Apply(ctx context.Context, instance string, plan *Plan) (*Record
 		return rec, api.Errorf(api.CodeRefused, after[rec.Phase], "the move of %s is not to be begun: it is %s",
 			instance, rec.Phase)
 	}
+	ran := rec.Newer // before this call
 	if err := m.forward(ctx, rec); err != nil {
-		m.warn("%v; taking it back", err)
-		back := m.back(context.WithoutCancel(ctx), rec, false)
-		if back != nil {
-			return rec, api.Errorf(api.CodeFailed, "`bulkhead zfs rollback "+instance+"` tries that again",
-				"move %s: %w, and it could not be taken back: %w", instance, err, back)
-		}
-		return rec, api.Errorf(api.CodeOf(err), "all is as it was before", "move %s: %w", instance, err)
+		return rec, m.takeBack(ctx, rec, ran, err)
 	}
 	return rec, nil
+}
+
+// takeBack takes a move back that failed. One that the server has run on already stays where it is, since what failed
+// may pass, and so does one whose data cannot be copied back.
+func (m *Mover) takeBack(ctx context.Context, rec *Record, ran bool, failed error) error {
+	ctx, instance := context.WithoutCancel(ctx), rec.Plan.Instance
+	stays := func(why error) error {
+		return api.Errorf(api.CodeFailed, "`bulkhead zfs apply "+instance+"` goes on, `bulkhead zfs rollback "+instance+
+			"` takes it back", "move %s: %w; nothing was taken back: %w", instance, failed, why)
+	}
+	if ran {
+		return stays(errors.New("the data sets may hold newer data"))
+	}
+	if rec.Newer {
+		if err := m.ready(ctx, rec); err != nil {
+			return stays(err)
+		}
+	}
+	m.warn("%v; taking it back", failed)
+	if err := m.back(ctx, rec, false); err != nil {
+		return api.Errorf(api.CodeFailed, "`bulkhead zfs rollback "+instance+"` tries that again",
+			"move %s: %w, and it could not be taken back: %w", instance, failed, err)
+	}
+	return api.Errorf(api.CodeOf(failed), "the server runs where it was; a note names what stayed", "move %s: %w", instance,
+		failed)
 }
 
 // after says what goes on from a phase.
@@ -106,6 +129,11 @@ func (m *Mover) stop(ctx context.Context, rec *Record) error {
 	if _, err := m.Holders(ctx, nil); err != nil { // what could not be asked later is no reason to stop it now
 		return err
 	}
+	for _, e := range rec.Plan.Edits[len(rec.Originals):] { // and so with what could not be edited
+		if _, err := original(e, rec.Plan.DataDir); err != nil {
+			return fmt.Errorf("edit %s: %w", e.File, err)
+		}
+	}
 	running, err := m.Server.Running(ctx)
 	if err == nil && running {
 		err = m.Server.Stop(ctx)
@@ -134,11 +162,22 @@ func (m *Mover) unused(ctx context.Context, rec *Record) error {
 	return err
 }
 
-// start starts the server if it does not run, and waits until it answers.
+// start starts the server if it does not run, and waits until it answers. One that ends meanwhile, since it was told to
+// and took long, is started again.
 func (m *Mover) start(ctx context.Context, rec *Record) error {
 	m.say("starting %s", rec.Plan.Instance)
 	running, err := m.Server.Running(ctx)
-	if err == nil && !running {
+	if err == nil && running {
+		m.at("seen running")
+		failed := m.Server.Answers(ctx)
+		if failed == nil {
+			return nil
+		}
+		if running, err = m.Server.Running(ctx); err == nil && running {
+			err = failed
+		}
+	}
+	if err == nil {
 		err = m.Server.Start(ctx)
 	}
 	if err == nil {
@@ -167,20 +206,6 @@ func effective(rec *Record) error {
 	return nil
 }
 
-// source is where the files of a set are now: where they always were, or aside.
-func source(rec *Record, s Set) treecopy.Tree {
-	dir := s.From
-	if there(s.From + Suffix) {
-		dir = s.From + Suffix
-	}
-	return treecopy.Tree{Dir: dir, Only: s.Only, Except: s.Except}
-}
-
-func there(name string) bool {
-	_, err := os.Lstat(name)
-	return !errors.Is(err, fs.ErrNotExist)
-}
-
 // copyAll copies all files, compares them, and gets the old directories and option files out of the way. Nothing may
 // change meanwhile.
 func (m *Mover) copyAll(ctx context.Context, rec *Record) error {
@@ -200,17 +225,24 @@ func (m *Mover) copyAll(ctx context.Context, rec *Record) error {
 		if s.Point == "" {
 			continue
 		}
-		if s.Aside != "" && !there(s.Aside) {
+		dir, err := m.old(rec, s)
+		if err != nil {
+			return err
+		}
+		if dir == s.Point {
 			m.say("renaming %s to %s", s.Point, s.Aside)
 			if err := rename(s.Point, s.Aside); err != nil {
 				return err
 			}
 			m.at("renamed " + s.Point)
 		}
-		if there(s.Point) {
+		if m.onlyAt(s.Name, s.Point) == nil { // an earlier call came as far as that
 			continue
 		}
-		if err := os.Mkdir(s.Point, 0); err != nil { // nobody can write there while nothing is mounted
+		if err := m.unmounted(s.Point); err != nil {
+			return err
+		}
+		if err := m.empty(s.Point); err != nil {
 			return err
 		}
 		m.at("made " + s.Point)
@@ -219,7 +251,11 @@ func (m *Mover) copyAll(ctx context.Context, rec *Record) error {
 		if s.Kind == "" {
 			continue
 		}
-		now, err := treecopy.Stamp(ctx, source(rec, s))
+		from, err := m.source(rec, s)
+		if err != nil {
+			return err
+		}
+		now, err := treecopy.Stamp(ctx, from)
 		if err == nil && now != stamps[s.Name] {
 			err = fmt.Errorf("files in %s were written to while they were copied", s.From)
 		}
@@ -235,7 +271,10 @@ func (m *Mover) copyAll(ctx context.Context, rec *Record) error {
 
 // copySet copies the files of one data set and compares them. The stamp is of the files as they were compared.
 func (m *Mover) copySet(ctx context.Context, rec *Record, s Set) (stamp string, err error) {
-	from := source(rec, s)
+	from, err := m.source(rec, s)
+	if err != nil {
+		return "", err
+	}
 	target, err := m.reach(ctx, rec, s)
 	if err != nil {
 		return "", err
@@ -310,7 +349,7 @@ func (m *Mover) editAll(rec *Record) error {
 	for _, e := range rec.Plan.Edits {
 		at := slices.IndexFunc(rec.Originals, func(o Original) bool { return o.Edit == e })
 		if at < 0 {
-			o, err := original(e)
+			o, err := original(e, rec.Plan.DataDir)
 			if err != nil {
 				return err
 			}

@@ -105,7 +105,7 @@ func (m *Mover) reach(ctx context.Context, rec *Record, s Set) (string, error) {
 		return "", err
 	}
 	if d.Get("mounted") == "yes" {
-		return d.Get("mountpoint"), nil
+		return d.Get("mountpoint"), m.onlyAt(s.Name, d.Get("mountpoint"))
 	}
 	return m.elsewhere(rec, s), m.mountAt(ctx, rec, s, m.elsewhere(rec, s), "noauto")
 }
@@ -127,6 +127,9 @@ func (m *Mover) mountAt(ctx context.Context, rec *Record, s Set, point, canmount
 		mounted = false
 	}
 	if !mounted {
+		if err := errors.Join(m.onlyAt(s.Name, ""), bare(point)); err != nil {
+			return err
+		}
 		if d.Get("canmount") != "noauto" { // else the new point would have it mounted there at once
 			if err := m.ZFS.Set(ctx, map[string]string{"canmount": "noauto"}, s.Name); err != nil {
 				return err
@@ -145,6 +148,9 @@ func (m *Mover) mountAt(ctx context.Context, rec *Record, s Set, point, canmount
 	if d == nil || d.Get("mounted") != "yes" || d.Get("mountpoint") != point {
 		return fmt.Errorf("%s is not mounted at %s, though zfs(8) said so", s.Name, point)
 	}
+	if err := m.onlyAt(s.Name, point); err != nil {
+		return err
+	}
 	if d.Get("canmount") != canmount {
 		return m.ZFS.Set(ctx, map[string]string{"canmount": canmount}, s.Name)
 	}
@@ -161,6 +167,9 @@ func (m *Mover) takeOff(ctx context.Context, rec *Record, s Set) error {
 		if err := m.ZFS.Unmount(ctx, s.Name); err != nil {
 			return err
 		}
+	}
+	if err := m.onlyAt(s.Name, ""); err != nil {
+		return err
 	}
 	if d.Get("canmount") == "noauto" && d.Get("mountpoint") == m.elsewhere(rec, s) {
 		return nil
@@ -184,7 +193,9 @@ func (m *Mover) destroySets(ctx context.Context, rec *Record) (stayed []string, 
 		if one != nil {
 			return stayed, one
 		}
-		if len(snapshots) > 0 || s.Kind == "" && len(stayed) > 0 {
+		if holds, one := m.holds(ctx, rec, s); one != nil {
+			return stayed, one
+		} else if holds || len(snapshots) > 0 || s.Kind == "" && len(stayed) > 0 {
 			stayed = append(stayed, s.Name)
 			continue
 		}
@@ -196,6 +207,19 @@ func (m *Mover) destroySets(ctx context.Context, rec *Record) (stayed []string, 
 	}
 	m.clear(rec)
 	return stayed, err
+}
+
+// holds says whether there is something in a data set that never belongs to what is copied back out of it.
+func (m *Mover) holds(ctx context.Context, rec *Record, s Set) (bool, error) {
+	if len(s.Only) == 0 {
+		return false, nil
+	}
+	at, err := m.reach(ctx, rec, s)
+	if err != nil {
+		return false, err
+	}
+	others, _, err := foreign(at, s.Only)
+	return len(others) > 0, errors.Join(err, m.takeOff(ctx, rec, s))
 }
 
 // clear removes the directories of data sets that were not in their place, as far as they are empty.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"bulkhead/internal/linux/mountinfo"
+	"bulkhead/internal/linux/treecopy"
 	"bulkhead/internal/linux/zfs"
 )
 
@@ -21,6 +24,7 @@ type pools struct {
 	dir  string
 	sets map[string]map[string]string // properties set on each file system, and "mounted"
 	held map[string]bool              // snapshots by name
+	more mountinfo.Mounts             // what somebody else mounted
 }
 
 func newPools(t *testing.T, dir string) *pools {
@@ -151,12 +155,24 @@ func (p *pools) mount(name string) error {
 		return err
 	}
 	set["mounted"] = "yes"
-	info, err := os.Stat(point)
-	if err != nil {
-		return err
+	err := os.Remove(point)
+	if set["under"] = ""; errors.Is(err, fs.ErrPermission) { // no file can be made in it
+		set["under"] = "immutable"
+		err = errors.Join(treecopy.Immutable(point, false), os.Remove(point))
 	}
-	set["under"] = strconv.Itoa(int(info.Mode().Perm()))
-	return errors.Join(os.Remove(point), os.Rename(p.file("content", name), point))
+	return errors.Join(err, os.Rename(p.file("content", name), point))
+}
+
+// mounts is what the kernel would say.
+func (p *pools) mounts() (mountinfo.Mounts, error) {
+	list := slices.Clone(p.more)
+	for name, set := range p.sets {
+		if set["mounted"] == "yes" {
+			list = append(list, mountinfo.Mount{ID: 100 + len(list), Parent: 1, Dev: "0:" + strconv.Itoa(100+len(list)),
+				Root: "/", Point: set["mountpoint"], Type: "zfs", Source: name})
+		}
+	}
+	return list, nil
 }
 
 func (p *pools) unmount(name string) error {
@@ -165,9 +181,12 @@ func (p *pools) unmount(name string) error {
 		return fmt.Errorf("unmount %s: not mounted", name)
 	}
 	set["mounted"] = ""
-	mode, _ := strconv.Atoi(set["under"])
-	return errors.Join(os.Rename(set["mountpoint"], p.file("content", name)),
-		os.Mkdir(set["mountpoint"], os.FileMode(mode))) //nolint:gosec // a mode
+	point := set["mountpoint"]
+	err := errors.Join(os.Rename(point, p.file("content", name)), os.Mkdir(point, 0))
+	if set["under"] == "immutable" {
+		err = errors.Join(err, treecopy.Immutable(point, true))
+	}
+	return err
 }
 
 func (p *pools) destroy(name string) error {

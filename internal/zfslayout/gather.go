@@ -28,9 +28,10 @@ import (
 	"bulkhead/internal/linux/zfs"
 )
 
-// Asked is a login to a server, and what is known when there is none.
+// Asked is who is asked beside files: a server, and what is known when there is no login to it, and systemd.
 type Asked struct {
 	Login *dblogin.Login // nil where nobody can be asked
+	Units Units          // nil where systemd does not run
 	Note  func(text string)
 }
 
@@ -53,12 +54,17 @@ func Gather(ctx context.Context, h *host.Host, tools zfs.Tools, d *disks.Disks, 
 	for _, other := range d.Databases {
 		all = append(all, other.Instance)
 	}
-	f.Start = startOf(h, db.Instance, procs, all, facts.Systemd)
+	f.Start = startOf(ctx, h.Proc, db.Instance, procs, all, asked.Units)
 	for i, file := range f.Files { // a service has mounts of its own, and most often the same directories in them
 		place := &f.Files[i].Place
 		place.Elsewhere = place.Elsewhere && !h.Proc.Sees(db.Instance.Main.PID, cmp.Or(file.Place.Real, file.Path))
 	}
 	f.options(h, procs)
+	f.alsoRead(h, procs, all)
+	if err := answers(ctx, f.Found.Engine, f.Found.Socket, f.Found.Port); err != nil {
+		f.Against = append(f.Against, Refusal{fmt.Sprintf("%s does not answer now, and so nobody could see whether it does "+
+			"afterwards: %v", f.Instance, err), "it has to listen on a socket, or a port of localhost"})
+	}
 	if err := f.ask(ctx, d, asked); err != nil {
 		return f, err
 	}
@@ -69,12 +75,11 @@ func Gather(ctx context.Context, h *host.Host, tools zfs.Tools, d *disks.Disks, 
 	return f, f.dirs(ctx, h)
 }
 
-// options reads those of a MySQL server.
-func (f *Facts) options(h *host.Host, procs []procfs.Process) {
-	f.Options = options.MySQLOptions{}
-	at := slices.IndexFunc(procs, func(p procfs.Process) bool { return p.ID == f.Found.Main })
-	if at < 0 || f.Found.Engine != engine.MySQL {
-		return
+// optionsOf reads those of a MySQL server.
+func optionsOf(h *host.Host, procs []procfs.Process, inst engine.Instance) (o options.MySQLOptions, is bool) {
+	at := slices.IndexFunc(procs, func(p procfs.Process) bool { return p.ID == inst.Main })
+	if at < 0 || inst.Engine != engine.MySQL {
+		return o, false
 	}
 	src := recognise.SourceOf(h)
 	list := func(dir string) []string {
@@ -85,8 +90,28 @@ func (f *Facts) options(h *host.Host, procs []procfs.Process) {
 		}
 		return names
 	}
-	o := options.Reader{Source: src}.MySQLWith(&procs[at], list)
+	return options.Reader{Source: src}.MySQLWith(&procs[at], list), true
+}
+
+// alsoRead notes which lines of option files other servers read, too.
+func (f *Facts) alsoRead(h *host.Host, procs []procfs.Process, all []engine.Instance) {
+	f.AlsoRead = map[string]string{}
+	for _, other := range all {
+		if o, is := optionsOf(h, procs, other); is && other.Main != f.Found.Main {
+			for _, line := range o.Lines() {
+				f.AlsoRead[line] = other.Name()
+			}
+		}
+	}
+}
+
+// options reads those of the server, where it is of MySQL.
+func (f *Facts) options(h *host.Host, procs []procfs.Process) {
+	o, is := optionsOf(h, procs, f.Found)
 	f.Options = o
+	if !is {
+		return
+	}
 	f.judge(o, func(name string) bool {
 		_, err := os.Lstat(filepath.Join(f.Found.DataDir, name))
 		return err == nil
@@ -217,7 +242,14 @@ func (f *Facts) dirs(ctx context.Context, h *host.Host) error {
 		look(cmp.Or(file.Place.Real, file.Path))
 	}
 	moved := []string{}
-	for _, s := range Make(*f).Sets { // which knows no sizes yet
+	first := Make(*f) // which knows no sizes yet
+	for _, e := range first.Edits {
+		if _, err := original(e, first.DataDir); err != nil {
+			f.Against = append(f.Against, Refusal{fmt.Sprintf("the option file %s cannot be edited: %v", e.File, err),
+				"give it to root, in a directory that only root can write to"})
+		}
+	}
+	for _, s := range first.Sets {
 		for _, name := range []string{s.Point, s.Aside} {
 			if name != "" {
 				look(name)

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"bulkhead/internal/linux/treecopy"
 )
 
 // world is a host with a server and a model of ZFS.
@@ -27,7 +29,11 @@ func memory(t *testing.T) string {
 	if err != nil {
 		return t.TempDir()
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	t.Cleanup(func() {
+		_ = treecopy.Immutable(filepath.Join(dir, "mysql"), false)
+		_ = treecopy.Immutable(filepath.Join(dir, "mysql-log"), false)
+		_ = os.RemoveAll(dir)
+	})
 	return dir
 }
 
@@ -69,8 +75,9 @@ func newWorld(t *testing.T) *world {
 // mover is one process of the program. It is killed at the n-th step; n below 0 is never.
 func (w *world) mover(n int) *Mover {
 	m := &Mover{Records: Records{Dir: filepath.Join(w.dir, "state")}, ZFS: w.pools.tools(), Server: w.db,
-		Holders: func(context.Context, []string) ([]Holder, error) { return nil, nil },
-		Warn:    func(text string) { w.warns = append(w.warns, text) }}
+		Holders:    func(context.Context, []string) ([]Holder, error) { return nil, nil },
+		MountTable: w.pools.mounts,
+		Warn:       func(text string) { w.warns = append(w.warns, text) }}
 	m.step = func(what string) {
 		if n == 0 {
 			panic(killed{what})
@@ -418,7 +425,7 @@ func TestOptionFile(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		o, err := original(e)
+		o, err := original(e, "/d")
 		if err == nil {
 			err = errors.Join(o.write(), o.write())
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"bulkhead/internal/linux/mountinfo"
 	"bulkhead/internal/linux/zfs"
 )
 
@@ -24,10 +25,13 @@ type Mover struct {
 	Server Server
 	// Holders names the processes that have files below directories open.
 	Holders func(ctx context.Context, dirs []string) ([]Holder, error)
-	Say     func(text string) // what is done next; nil for nothing
-	Warn    func(text string) // what a person has to know; nil for nothing
+	// MountTable reads what this process sees mounted.
+	MountTable func() (mountinfo.Mounts, error)
+	Say        func(text string) // what is done next; nil for nothing
+	Warn       func(text string) // what a person has to know; nil for nothing
 	// step is told of each step that was done: for tests, which crash there.
 	step func(what string)
+	free func(dir string) (int64, error) // treecopy.Free, for tests
 }
 
 func (m *Mover) say(format string, args ...any) {

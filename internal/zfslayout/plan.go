@@ -53,6 +53,9 @@ type Facts struct {
 	SELinux          bool     // a policy of SELinux is loaded
 	Pending          bool     // a move of it was begun
 	Others           []Holder // processes that have its files open, and do not belong to it
+	// AlsoRead are lines of option files, "FILE:LINE", with the name of another server that reads them.
+	AlsoRead map[string]string
+	Against  []Refusal // what else was found that stands against a move
 }
 
 // Options are those of a MySQL server; of others they are empty.
@@ -220,6 +223,9 @@ func (p *Plan) judge(f Facts) {
 	if f.Pending {
 		p.refuse("`bulkhead zfs apply`, `rollback` or `finish` ends that one", "a move of %s was begun", f.Instance)
 	}
+	for _, r := range f.Against {
+		p.refuse(r.Hint, "%s", r.What)
+	}
 	for _, o := range f.Others {
 		p.refuse("stop it first", "%s has files of %s open", o, f.Instance)
 	}
@@ -351,6 +357,10 @@ func (p *Plan) edit(f Facts, name, value string) {
 		e := Edit{File: from[:at], Line: n, New: line}
 		if known == name {
 			e.Old = name
+		}
+		if other := f.AlsoRead[from]; other != "" {
+			p.refuse("give each of them a section or a file of its own", "line %d of %s is read by %s, too: it would write "+
+				"into the redo log of %s", n, e.File, other, f.Instance)
 		}
 		if inside(e.File, p.DataDir) {
 			p.refuse("keep option files elsewhere", "the option file %s is in the data directory", e.File)

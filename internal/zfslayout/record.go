@@ -32,6 +32,8 @@ type Record struct {
 	Phase    Phase     `json:"phase"`
 	Begun    time.Time `json:"begun"`
 	PoolMade bool      `json:"pool_made"`
+	// Kept says which directories the files were in (treecopy.Identity), by the names that they had.
+	Kept map[string]string `json:"kept"`
 	// Newer says that the data sets may hold newer data than the old directories: the server may have run on them.
 	Newer bool `json:"newer"`
 	// CopyingBack says that the old directories are, or were, made equal to the data sets. Lose says that what the data

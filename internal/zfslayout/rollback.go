@@ -1,6 +1,7 @@
 package zfslayout
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +10,6 @@ import (
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/linux/treecopy"
-	"bulkhead/internal/policy"
 )
 
 // Rollback puts all back as it was before a move. What the server has written on ZFS since is copied back first, unless
@@ -27,8 +27,8 @@ func (m *Mover) Rollback(ctx context.Context, instance string, lose bool) (*Reco
 		return rec, api.Errorf(api.CodeRefused, "`bulkhead zfs rollback "+instance+"` without the flag ends it",
 			"the new data of %s is being copied back: the old directories are a mixture", instance)
 	}
-	if rec.Newer && !lose && !rec.Lose && !rec.Restored {
-		if err := m.room(ctx, rec); err != nil {
+	if rec.Newer && !lose && !rec.Restored {
+		if err := m.ready(ctx, rec); err != nil {
 			return rec, err
 		}
 	}
@@ -48,46 +48,14 @@ func (m *Mover) begun(instance string) (*Record, error) {
 	return rec, err
 }
 
-// room sees that what the data sets have more than the old directories has room there, before anything is stopped.
-func (m *Mover) room(ctx context.Context, rec *Record) error {
-	more := map[string]int64{} // by the directory that holds the old one
-	for _, s := range rec.Plan.Sets {
-		if s.Kind == "" {
-			continue
-		}
-		at, err := m.reach(ctx, rec, s)
-		if err != nil {
-			return err
-		}
-		old := source(rec, s)
-		now, err := treecopy.Measure(ctx, old.In(at))
-		if err != nil {
-			return err
-		}
-		was, err := treecopy.Measure(ctx, old)
-		if err != nil {
-			return err
-		}
-		more[old.Dir] += now.Bytes - was.Bytes
-	}
-	for dir, need := range more {
-		free, err := treecopy.Free(dir)
-		if err != nil {
-			return err
-		}
-		if need > 0 && free < need+need/10 {
-			return api.Errorf(api.CodeRefused, "make room there; --lose-new-data goes back to what was there when "+
-				"it was moved",
-				"%s has %s free, and the data has grown by %s since", dir, policy.Bytes(free).Human(),
-				policy.Bytes(need).Human())
-		}
-	}
-	return nil
-}
-
 // back takes a move back, from wherever it is.
 func (m *Mover) back(ctx context.Context, rec *Record, lose bool) error {
-	rec.Phase, rec.Lose = Back, rec.Lose || lose
+	if err := m.whole(rec); err != nil {
+		return err
+	}
+	if rec.Phase = Back; !rec.Restored { // a flag of an earlier call that came to nothing does not count
+		rec.Lose = lose
+	}
 	if err := m.save(rec); err != nil {
 		return err
 	}
@@ -109,14 +77,27 @@ func (m *Mover) back(ctx context.Context, rec *Record, lose bool) error {
 		return err
 	}
 	for _, name := range stayed {
-		m.warn("the data set %s stays, unmounted: it has snapshots, or was not made by this move. `zfs destroy -r %s` "+
-			"removes it with them", name, name)
+		m.warn("the data set %s stays, unmounted: it has snapshots, or files that were not copied back, or was not made by "+
+			"this move. `zfs destroy -r %s` removes it with all of them", name, name)
 	}
 	if rec.PoolMade {
 		m.warn("the pool %s stays: no pool is ever destroyed. `zpool destroy %s` removes it", rec.Plan.Pool.Name,
 			rec.Plan.Pool.Name)
 	}
 	return m.remove(rec.Plan.Instance)
+}
+
+// whole sees that the old directories are there.
+func (m *Mover) whole(rec *Record) error {
+	for _, s := range rec.Plan.Sets {
+		if s.Kind == "" {
+			continue
+		}
+		if _, err := m.old(rec, s); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // restore makes the old directories whole: what is on ZFS does not count after that.
@@ -151,7 +132,10 @@ func (m *Mover) restore(ctx context.Context, rec *Record) error {
 				return err
 			}
 			m.say("copying what is new in %s back to %s", s.Name, s.From)
-			old := source(rec, s)
+			old, err := m.source(rec, s)
+			if err != nil {
+				return err
+			}
 			if _, err := m.copied(ctx, old.In(at), old); err != nil {
 				return err
 			}
@@ -180,12 +164,19 @@ func (m *Mover) putBack(rec *Record) error {
 		m.at("given back " + o.File)
 	}
 	for _, s := range slices.Backward(rec.Plan.Sets) { // the data comes last: before that no server can start
-		if s.Point == "" || s.Aside != "" && !there(s.Aside) {
+		if s.Point == "" {
 			continue
 		}
+		if s.Aside != "" {
+			if dir, err := m.old(rec, s); err != nil {
+				return err
+			} else if dir == s.Point {
+				continue
+			}
+		}
 		if there(s.Point) {
-			if err := os.Remove(s.Point); err != nil {
-				return fmt.Errorf("take %s away, where the data set was mounted: %w", s.Point, err)
+			if err := takeAway(s.Point); err != nil {
+				return err
 			}
 			m.at("taken away " + s.Point)
 		}
@@ -208,11 +199,19 @@ func (m *Mover) Finish(ctx context.Context, instance string) (*Record, error) {
 		return nil, err
 	}
 	if rec.Phase != Applied && rec.Phase != Finishing {
-		return rec, api.Errorf(api.CodeRefused, "`bulkhead zfs apply "+instance+"` or `rollback` ends it",
-			"the move of %s is not done: it is %s", instance, rec.Phase)
+		return rec, api.Errorf(api.CodeRefused, cmp.Or(after[rec.Phase], "`bulkhead zfs apply "+instance+
+			"` or `rollback` ends it"), "the move of %s is not done: it is %s", instance, rec.Phase)
 	}
 	if err := m.onSets(ctx, rec); err != nil {
 		return rec, err
+	}
+	for _, s := range rec.Plan.Sets {
+		if s.Aside == "" || !there(s.Aside) {
+			continue
+		}
+		if err := m.idle(ctx, rec, s); err != nil {
+			return rec, err
+		}
 	}
 	rec.Phase = Finishing
 	if err := m.save(rec); err != nil {
@@ -223,7 +222,7 @@ func (m *Mover) Finish(ctx context.Context, instance string) (*Record, error) {
 		if s.Aside == "" || !there(s.Aside) {
 			continue
 		}
-		if _, err := treecopy.Measure(ctx, treecopy.Tree{Dir: s.Aside}); err != nil { // nothing is mounted below
+		if err := m.idle(ctx, rec, s); err != nil { // once more: much time may have passed
 			return rec, err
 		}
 		m.say("removing %s", s.Aside)
@@ -236,6 +235,28 @@ func (m *Mover) Finish(ctx context.Context, instance string) (*Record, error) {
 	return rec, m.remove(instance)
 }
 
+// idle sees that the directory aside is the one that the move put there, that nothing is mounted in it, and that nobody
+// has files of it open.
+func (m *Mover) idle(ctx context.Context, rec *Record, s Set) error {
+	id, err := treecopy.Identity(s.Aside)
+	if err == nil && id != rec.Kept[s.From] {
+		err = api.Errorf(api.CodeRefused, "look at what it is, and move it elsewhere", "%s is not the directory that was "+
+			"kept under that name: it is %s, and not %s", s.Aside, id, rec.Kept[s.From])
+	}
+	if err == nil {
+		err = m.unmounted(s.Aside)
+	}
+	if err != nil {
+		return err
+	}
+	holders, err := m.Holders(ctx, []string{s.Aside})
+	if err == nil && len(holders) > 0 {
+		err = api.Errorf(api.CodeRefused, "see what they do there: a server that runs on the old files has newer data in them",
+			"files in %s are open: %v", s.Aside, holders)
+	}
+	return err
+}
+
 // onSets sees that the server answers, with its data sets in their places.
 func (m *Mover) onSets(ctx context.Context, rec *Record) error {
 	for _, s := range rec.Plan.Sets {
@@ -243,9 +264,14 @@ func (m *Mover) onSets(ctx context.Context, rec *Record) error {
 		if err != nil {
 			return err
 		}
-		if s.Point != "" && (d == nil || d.Get("mounted") != "yes" || d.Get("mountpoint") != s.Point) {
-			return api.Errorf(api.CodeRefused, "`zfs mount "+s.Name+"`", "%s is not mounted at %s", s.Name,
-				s.Point)
+		if s.Point == "" {
+			continue
+		}
+		if d == nil {
+			return fmt.Errorf("the data set %s is gone", s.Name)
+		}
+		if err := m.onlyAt(s.Name, s.Point); err != nil {
+			return err
 		}
 	}
 	running, err := m.Server.Running(ctx)

@@ -42,13 +42,21 @@ func (s HostServer) find() (*engine.Instance, error) {
 		return nil, fmt.Errorf("read the process table: %w", err)
 	}
 	for _, i := range recognise.Instances(procs, recognise.SourceOf(s.Host)) {
-		same := slices.Contains([]string{s.Plan.DataDir, s.Plan.Told}, path.Clean(i.DataDir)) ||
-			i.Name() == s.Plan.Instance
-		if i.Engine == s.Plan.Engine && same && !i.Container {
+		if i.Engine == s.Plan.Engine && s.Plan.in(i.DataDir) && !i.Container {
 			return &i, nil
 		}
 	}
 	return nil, nil //nolint:nilnil // it does not run
+}
+
+// in says whether a directory that a server names as that of its data is the one of the plan. Its name and port do not
+// count: somebody may have started it on the directory that is kept.
+func (p *Plan) in(dir string) bool {
+	if slices.Contains([]string{p.DataDir, p.Told}, path.Clean(dir)) {
+		return true
+	}
+	real, err := filepath.EvalSymlinks(dir)
+	return err == nil && real == p.DataDir
 }
 
 // Running says whether a process of the server is there, or its unit is up or on its way.
@@ -176,18 +184,27 @@ func Holders(h *host.Host) func(ctx context.Context, dirs []string) ([]Holder, e
 	}
 }
 
-// startOf finds how a server is stopped and started again.
-func startOf(h *host.Host, inst engine.Instance, procs []procfs.Process, all []engine.Instance, isSystemd bool) Start {
+// startOf finds how a server is stopped and started again. units is nil where systemd does not run.
+func startOf(ctx context.Context, proc procfs.FS, inst engine.Instance, procs []procfs.Process, all []engine.Instance,
+	units Units) Start {
 	at := slices.IndexFunc(procs, func(p procfs.Process) bool { return p.ID == inst.Main })
 	if at < 0 {
 		return Start{Trouble: "it has ended"}
 	}
-	if unit := unitOf(procs[at]); isSystemd && unit != "" {
+	if unit := unitOf(procs[at]); units != nil && unit != "" {
 		for _, other := range all {
 			i := slices.IndexFunc(procs, func(p procfs.Process) bool { return p.ID == other.Main })
 			if other.Main != inst.Main && i >= 0 && unitOf(procs[i]) == unit {
 				return Start{Trouble: unit + " runs " + other.Name() + ", too"}
 			}
+		}
+		u, err := units.Unit(ctx, unit)
+		if err != nil {
+			return Start{Trouble: err.Error()}
+		}
+		if !runs(inst, u.MainPID) {
+			return Start{Trouble: fmt.Sprintf("it is in %s, whose main process is another one (%d), such as a cluster "+
+				"manager or cron: to stop that would stop more", unit, u.MainPID)}
 		}
 		return Start{Unit: unit}
 	}
@@ -197,11 +214,18 @@ func startOf(h *host.Host, inst engine.Instance, procs []procfs.Process, all []e
 				"it anew"}
 		}
 	}
-	cmd, err := relaunch.Of(h.Proc, procs[at])
+	cmd, err := relaunch.Of(proc, procs[at])
 	if err != nil {
 		return Start{Trouble: err.Error()}
 	}
 	return Start{Command: &cmd}
+}
+
+// runs says whether a process is the server itself, or what starts it anew.
+func runs(inst engine.Instance, pid int) bool {
+	return inst.Main.PID == pid || slices.ContainsFunc(inst.Members, func(m engine.Member) bool {
+		return m.Part == engine.PartSupervisor && m.ID.PID == pid
+	})
 }
 
 // unitOf is the service that a process runs in; "" where it is none, as in a session.

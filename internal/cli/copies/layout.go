@@ -16,6 +16,7 @@ import (
 	"bulkhead/internal/dblogin"
 	"bulkhead/internal/disks"
 	"bulkhead/internal/journal/statedir"
+	"bulkhead/internal/linux/mountinfo"
 	"bulkhead/internal/zfslayout"
 )
 
@@ -103,8 +104,12 @@ func (w *work) planOf(cmd *cobra.Command, f layout, name string) (*zfslayout.Pla
 	if err != nil {
 		return nil, err
 	}
+	asked := w.asked(db, logins)
+	if asked.Units, err = w.units(cmd.Context()); err != nil {
+		return nil, err
+	}
 	facts, err := zfslayout.Gather(cmd.Context(), w.Host, w.tools, d, db, zfslayout.Request{Instance: name,
-		Pool: f.pool, Devices: f.devices, Single: f.single, Files: f.files}, w.asked(db, logins))
+		Pool: f.pool, Devices: f.devices, Single: f.single, Files: f.files}, asked)
 	if err != nil {
 		return nil, err
 	}
@@ -277,10 +282,11 @@ func (s Session) moves(cmd *cobra.Command, f layout, name, verb string,
 		return err
 	}
 	defer w.Close()
-	w.tools.Limit = time.Minute
+	w.tools.Limit, w.Bus.JobTimeout = time.Minute, f.wait
 	m := &zfslayout.Mover{Records: w.records(), ZFS: w.tools, Holders: zfslayout.Holders(w.Host),
-		Say:  func(text string) { render.Printf(s.Err, "%s %s\n", time.Now().Format(time.TimeOnly), text) },
-		Warn: func(text string) { render.Printf(s.Err, "note: %s\n", text) }}
+		MountTable: func() (mountinfo.Mounts, error) { return mountinfo.Read(w.Host.Root) },
+		Say:        func(text string) { render.Printf(s.Err, "%s %s\n", time.Now().Format(time.TimeOnly), text) },
+		Warn:       func(text string) { render.Printf(s.Err, "note: %s\n", text) }}
 	if f.dryRun {
 		return do(cmd.Context(), w, m)
 	}
@@ -309,12 +315,7 @@ func (w *work) server(ctx context.Context, p *zfslayout.Plan, wait time.Duration
 		}
 		return server, nil
 	}
-	facts, err := w.Host.Facts()
-	if err != nil {
-		return nil, err
-	}
-	w.Bus.JobTimeout = wait
-	units, err := w.Manager(ctx, facts)
+	units, err := w.units(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -324,4 +325,17 @@ func (w *work) server(ctx context.Context, p *zfslayout.Plan, wait time.Duration
 	}
 	server.Units = units
 	return server, nil
+}
+
+// units are those of systemd; nil where it does not run.
+func (w *work) units(ctx context.Context) (zfslayout.Units, error) {
+	facts, err := w.Host.Facts()
+	if err != nil {
+		return nil, err
+	}
+	m, err := w.Manager(ctx, facts)
+	if err != nil || m == nil {
+		return nil, err
+	}
+	return m, nil
 }

@@ -31,6 +31,7 @@ type mysqlConfig struct {
 	values   map[string]string // names with "_"
 	from     map[string]string // "FILE:LINE" of each value
 	shared   map[string]bool   // those in a section that clients read, too
+	lines    []string          // "FILE:LINE" of each line that sets something for the server
 	Includes []string          // files and directories that were included
 }
 
@@ -92,6 +93,7 @@ func (r *mysqlConfigReader) file(name string, depth int) (found bool) {
 			option := mysqlOption(strings.TrimSpace(key))
 			r.config.values[option], r.config.from[option] = mysqlValue(value), name+":"+strconv.Itoa(number)
 			r.config.shared[option] = shared
+			r.config.lines = append(r.config.lines, r.config.from[option])
 		}
 	}
 	return true
@@ -162,6 +164,10 @@ func (o MySQLOptions) From(name string) string {
 	}
 	return o.Files.from[name]
 }
+
+// Lines are those of option files that the server reads settings from, "/etc/my.cnf:12", also where a later one or the
+// command line has the last word.
+func (o MySQLOptions) Lines() []string { return o.Files.lines }
 
 // Shared says whether an option is set in a section of a file that clients read, too.
 func (o MySQLOptions) Shared(name string) bool {

@@ -19,6 +19,8 @@ import (
 	"syscall"
 
 	"bulkhead/internal/linux/procfs"
+
+	"golang.org/x/sys/unix"
 )
 
 // Command is how a process was started.
@@ -101,13 +103,49 @@ func limitOf(text string) (uint64, error) {
 	return strconv.ParseUint(text, 10, 64)
 }
 
+// open opens the file for its standard error. No symbolic link is followed: it may lie in a directory of the server's user.
+func (c Command) open(flags int) (*os.File, error) {
+	flags |= unix.O_WRONLY | unix.O_APPEND | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
+	how := unix.OpenHow{Flags: uint64(flags), Resolve: unix.RESOLVE_NO_SYMLINKS} //nolint:gosec // bits
+	if flags&unix.O_CREAT != 0 {
+		how.Mode = 0o640
+	}
+	fd, err := unix.Openat2(unix.AT_FDCWD, c.Output, &how)
+	if errors.Is(err, unix.ENOSYS) { // before kernel 5.6
+		fd, err = unix.Open(c.Output, flags, uint32(how.Mode)) //nolint:gosec // a mode
+	}
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), c.Output), nil //nolint:gosec // a descriptor
+}
+
+// output opens the file for its standard error, or makes it anew for its user where it was rotated away. Where that
+// cannot be, as in a directory that is gone, what the server writes there is dropped.
+func (c Command) output() (*os.File, error) {
+	if c.Output == "" {
+		return os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	}
+	out, err := c.open(0)
+	if errors.Is(err, unix.ENOENT) {
+		if out, err = c.open(unix.O_CREAT | unix.O_EXCL); err == nil {
+			err = out.Chown(c.UID, c.GID)
+		}
+	}
+	if err == nil {
+		if info, err := out.Stat(); err == nil && info.Mode().IsRegular() {
+			return out, nil
+		}
+	}
+	if out != nil {
+		_ = out.Close()
+	}
+	return os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+}
+
 // Start starts it in a session of its own, and does not wait for it.
 func (c Command) Start() (pid int, err error) {
-	name := os.DevNull
-	if c.Output != "" {
-		name = c.Output
-	}
-	out, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND, 0)
+	out, err := c.output()
 	if err != nil {
 		return 0, fmt.Errorf("start %q: %w", c.Path, err)
 	}

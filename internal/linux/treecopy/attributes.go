@@ -3,6 +3,7 @@ package treecopy
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -28,6 +29,41 @@ func Owner(name string) (uid, gid int, err error) {
 	var s unix.Stat_t
 	err = unix.Lstat(name, &s)
 	return int(s.Uid), int(s.Gid), err
+}
+
+// Identity tells a directory or file from every other one, under whatever name: its inode, and its time of birth, which
+// unlike the number of the device is the same after a boot. Where the file system keeps none it is that number.
+func Identity(name string) (string, error) {
+	var s unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, name, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_INO|unix.STATX_BTIME, &s); err != nil {
+		return "", &fs.PathError{Op: "look at", Path: name, Err: err}
+	}
+	if s.Mask&unix.STATX_BTIME == 0 {
+		return fmt.Sprintf("inode %d of device %d:%d", s.Ino, s.Dev_major, s.Dev_minor), nil
+	}
+	return fmt.Sprintf("inode %d made at %d.%09d", s.Ino, s.Btime.Sec, s.Btime.Nsec), nil
+}
+
+// immutable is FS_IMMUTABLE_FL (include/uapi/linux/fs.h): what `chattr +i` sets.
+const immutable = 0x10
+
+// Immutable has a directory take no file, not even root's, or take them again. Mounting over it is not hindered. Not
+// every file system can do that.
+func Immutable(dir string, on bool) error {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: dir, Err: err}
+	}
+	defer unix.Close(fd)
+	flags, err := unix.IoctlGetUint32(fd, unix.FS_IOC_GETFLAGS)
+	is := flags&immutable != 0
+	if err == nil && is != on {
+		err = unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, int(flags^immutable))
+	}
+	if err != nil {
+		return fmt.Errorf("set the flag \"immutable\" of %q: %w", dir, err)
+	}
+	return nil
 }
 
 // Free gives what a file system has free for root, in bytes.

@@ -19,6 +19,10 @@ func Sync(ctx context.Context, from, to Tree, all bool) error {
 	if err := os.MkdirAll(to.Dir, 0o700); err != nil {
 		return err
 	}
+	// What is mounted below would be emptied where the other tree has no directory of that name.
+	if err := to.walk(ctx, func(*entry) error { return nil }); err != nil {
+		return fmt.Errorf("copy %q to %q: %w", from.Dir, to.Dir, err)
+	}
 	has := map[string]bool{}
 	var dirs []*entry // their times change while they are filled
 	c := copier{all: all, made: map[[2]uint64]string{}, buf: make([]byte, 1<<20)}
@@ -39,6 +43,9 @@ func Sync(ctx context.Context, from, to Tree, all bool) error {
 		}
 		return nil
 	})
+	if err != nil { // what is gone may hold what could not be looked at
+		return fmt.Errorf("copy %q to %q: %w", from.Dir, to.Dir, err)
+	}
 	for _, name := range gone {
 		err = errors.Join(err, os.RemoveAll(name))
 	}
