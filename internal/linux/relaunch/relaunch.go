@@ -14,9 +14,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"bulkhead/internal/linux/procfs"
 )
@@ -101,13 +104,33 @@ func limitOf(text string) (uint64, error) {
 	return strconv.ParseUint(text, 10, 64)
 }
 
+// output opens the file for its standard error with the rights of its user, in whose directories any link may lie. What
+// cannot be opened so is done without.
+func (c Command) output() (*os.File, error) {
+	if c.Output != "" {
+		runtime.LockOSThread() // these rights are of one thread
+		defer runtime.UnlockOSThread()
+		gid, err := unix.SetfsgidRetGid(c.GID)
+		if err != nil {
+			return nil, err
+		}
+		uid, err := unix.SetfsuidRetUid(c.UID)
+		if err != nil {
+			return nil, err
+		}
+		out, failed := os.OpenFile(c.Output, os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+		_, err = unix.SetfsuidRetUid(uid)
+		_, err2 := unix.SetfsgidRetGid(gid)
+		if err := errors.Join(err, err2); err != nil || failed == nil {
+			return out, err
+		}
+	}
+	return os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+}
+
 // Start starts it in a session of its own, and does not wait for it.
 func (c Command) Start() (pid int, err error) {
-	name := os.DevNull
-	if c.Output != "" {
-		name = c.Output
-	}
-	out, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND, 0)
+	out, err := c.output()
 	if err != nil {
 		return 0, fmt.Errorf("start %q: %w", c.Path, err)
 	}
