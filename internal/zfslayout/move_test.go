@@ -30,8 +30,9 @@ func memory(t *testing.T) string {
 		return t.TempDir()
 	}
 	t.Cleanup(func() {
-		_ = treecopy.Immutable(filepath.Join(dir, "mysql"), false)
-		_ = treecopy.Immutable(filepath.Join(dir, "mysql-log"), false)
+		for _, name := range []string{"mysql", "mysql-log", "main", "main-wal"} {
+			_ = treecopy.Immutable(filepath.Join(dir, name), false)
+		}
 		_ = os.RemoveAll(dir)
 	})
 	return dir
@@ -416,49 +417,50 @@ func TestRecordDamaged(t *testing.T) {
 	}
 }
 
-// An option file that was edited since loses the one line alone.
-func TestOptionFile(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "my.cnf")
-	text := "[mysqld]\ndatadir=/d\nport=1"
-	for _, e := range []Edit{{File: file, Line: 2, New: "x = 1"}, {File: file, Line: 3, New: "x = 1"},
-		{File: file, Line: 3, Old: "port", New: "port = 2"}} {
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		o, err := original(e, "/d")
-		if err == nil {
-			err = errors.Join(o.write(), o.write())
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, _ := os.ReadFile(file); !strings.Contains(string(got), e.New+"\n") || strings.Count(string(got),
-			"\n") > 4 {
-			t.Errorf("%+v:\n%s", e, got)
-		}
-		if note, err := o.undo(); err != nil || note != "" || there(file+Suffix) {
-			t.Errorf("%q, %v", note, err)
-		}
-		if got, _ := os.ReadFile(file); string(got) != text {
-			t.Errorf("%+v:\n%s", e, got)
-		}
-		if err := errors.Join(o.write(), os.WriteFile(file, append(o.New, "more=1\n"...), 0o644)); err != nil {
-			t.Fatal(err)
-		}
-		if note, err := o.undo(); err != nil || note == "" || !there(file+Suffix) {
-			t.Errorf("%q, %v", note, err)
-		}
-		if got, _ := os.ReadFile(file); strings.TrimSuffix(strings.ReplaceAll(string(got), "more=1\n", ""),
-			"\n") != text {
-			t.Errorf("%+v:\n%s", e, got)
-		}
-		if err := os.Remove(file + Suffix); err != nil {
-			t.Fatal(err)
-		}
+// upright is a server that does as it is told.
+type upright struct{ running bool }
+
+func (u *upright) Running(context.Context) (bool, error) { return u.running, nil }
+func (u *upright) Stop(context.Context) error            { u.running = false; return nil }
+func (u *upright) Start(context.Context) error           { u.running = true; return nil }
+func (u *upright) Answers(context.Context) error         { return nil }
+
+// The log of PostgreSQL goes out of its data directory behind a link, and comes back with what was written since.
+func TestLogBehindALink(t *testing.T) {
+	w := newWorld(t)
+	data := filepath.Join(w.dir, "main")
+	wal := filepath.Join(data, "pg_wal")
+	if err := errors.Join(os.MkdirAll(filepath.Join(wal, "archive_status"), 0o700), os.Chmod(data, 0o700),
+		os.WriteFile(filepath.Join(wal, "01"), []byte("one"), 0o600),
+		os.WriteFile(filepath.Join(data, "PG_VERSION"), []byte("15\n"), 0o600)); err != nil {
+		t.Fatal(err)
 	}
-	for _, e := range []Edit{{File: file, Line: 9, New: "x"}, {File: file, Line: 1, Old: "port", New: "x"}} {
-		if _, err := edited([]byte(text), e); err == nil {
-			t.Errorf("%+v", e)
-		}
+	top := "tank/postgresql5432"
+	plan := &Plan{Instance: "postgresql5432", DataDir: data, Pool: Pool{Name: "tank"}, Sets: []Set{{Name: top},
+		{Name: top + "/data", Kind: "data", Point: data, Aside: data + Suffix, From: data, Except: []string{"pg_wal"}},
+		{Name: top + "/log", Kind: "redo log", Point: data + "-wal", From: data, Only: []string{"pg_wal"},
+			Link: "pg_wal"}}}
+	m := w.mover(-1)
+	m.Server = &upright{true}
+	if _, err := m.Apply(t.Context(), "postgresql5432", plan); err != nil {
+		t.Fatal(err)
+	}
+	target, err := os.Readlink(wal)
+	text, err2 := os.ReadFile(filepath.Join(wal, "01"))
+	if err := errors.Join(err, err2); err != nil || target != data+"-wal/pg_wal" || string(text) != "one" {
+		t.Errorf("%q, %q, %v", target, text, err)
+	}
+	if err := errors.Join(os.WriteFile(filepath.Join(wal, "02"), []byte("two"), 0o600),
+		os.Remove(filepath.Join(wal, "01"))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Rollback(t.Context(), "postgresql5432", false); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Lstat(wal)
+	text, err2 = os.ReadFile(filepath.Join(wal, "02"))
+	if err := errors.Join(err, err2); err != nil || !info.IsDir() || string(text) != "two" ||
+		there(filepath.Join(wal, "01")) || there(data+"-wal") || len(w.pools.sets) != 1 {
+		t.Errorf("%v, %q, %v, %v", info, text, err, w.pools.sets)
 	}
 }

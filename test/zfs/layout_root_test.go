@@ -253,14 +253,14 @@ func (p *plain) killed(step int, args ...string) string {
 	return ""
 }
 
-// Killed at each step of the move and of the way back, a second run ends it or a rollback takes it back, and every
+// Killed at steps of the move and of the way back, a second run ends it or a rollback takes it back, and every
 // table has what was committed.
 func TestLayoutKilled(t *testing.T) {
 	r := newRig(t)
 	p := r.plain()
-	every := 1
+	every := 3 // each takes a minute or two in emulation; internal/zfslayout is killed at each one of a model
 	if testing.Short() {
-		every = 5
+		every = 7
 	}
 	seen := []string{}
 	forth, back := 0, 0 // how many steps are let pass

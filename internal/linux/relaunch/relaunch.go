@@ -14,13 +14,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 
-	"bulkhead/internal/linux/procfs"
-
 	"golang.org/x/sys/unix"
+
+	"bulkhead/internal/linux/procfs"
 )
 
 // Command is how a process was started.
@@ -103,42 +104,26 @@ func limitOf(text string) (uint64, error) {
 	return strconv.ParseUint(text, 10, 64)
 }
 
-// open opens the file for its standard error. No symbolic link is followed: it may lie in a directory of the server's user.
-func (c Command) open(flags int) (*os.File, error) {
-	flags |= unix.O_WRONLY | unix.O_APPEND | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
-	how := unix.OpenHow{Flags: uint64(flags), Resolve: unix.RESOLVE_NO_SYMLINKS} //nolint:gosec // bits
-	if flags&unix.O_CREAT != 0 {
-		how.Mode = 0o640
-	}
-	fd, err := unix.Openat2(unix.AT_FDCWD, c.Output, &how)
-	if errors.Is(err, unix.ENOSYS) { // before kernel 5.6
-		fd, err = unix.Open(c.Output, flags, uint32(how.Mode)) //nolint:gosec // a mode
-	}
-	if err != nil {
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), c.Output), nil //nolint:gosec // a descriptor
-}
-
-// output opens the file for its standard error, or makes it anew for its user where it was rotated away. Where that
-// cannot be, as in a directory that is gone, what the server writes there is dropped.
+// output opens the file for its standard error with the rights of its user, in whose directories any link may lie. What
+// cannot be opened so is done without.
 func (c Command) output() (*os.File, error) {
-	if c.Output == "" {
-		return os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-	}
-	out, err := c.open(0)
-	if errors.Is(err, unix.ENOENT) {
-		if out, err = c.open(unix.O_CREAT | unix.O_EXCL); err == nil {
-			err = out.Chown(c.UID, c.GID)
+	if c.Output != "" {
+		runtime.LockOSThread() // these rights are of one thread
+		defer runtime.UnlockOSThread()
+		gid, err := unix.SetfsgidRetGid(c.GID)
+		if err != nil {
+			return nil, err
 		}
-	}
-	if err == nil {
-		if info, err := out.Stat(); err == nil && info.Mode().IsRegular() {
-			return out, nil
+		uid, err := unix.SetfsuidRetUid(c.UID)
+		if err != nil {
+			return nil, err
 		}
-	}
-	if out != nil {
-		_ = out.Close()
+		out, failed := os.OpenFile(c.Output, os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+		_, err = unix.SetfsuidRetUid(uid)
+		_, err2 := unix.SetfsgidRetGid(gid)
+		if err := errors.Join(err, err2); err != nil || failed == nil {
+			return out, err
+		}
 	}
 	return os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 }

@@ -33,6 +33,9 @@ func TestOfAndStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := out.Chmod(0o666); err != nil {
+		t.Fatal(err)
+	}
 	cmd := exec.Command(shell, "-c", `echo "$1 $NOTE $(pwd) $(id -u) $(ulimit -n)" >&2; read x <fifo`, "name",
 		"an argument")
 	cmd.Dir, cmd.Env, cmd.Stderr = dir, []string{"NOTE=two words", "PATH=/usr/bin:/bin"}, out
@@ -80,6 +83,14 @@ func TestOfAndStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer syscall.Kill(pid, syscall.SIGKILL)
+	for name, want := range map[string]string{output: output, "/etc/shadow": os.DevNull, "": os.DevNull} {
+		c.Output = name
+		if f, err := c.output(); err != nil || f.Name() != want {
+			t.Errorf("for %q it has %v, %v", name, f, err)
+		} else if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 	if got, want := lines(2)[1], "an argument two words "+dir+" 65534 333"; got != want {
 		t.Errorf("it was started as %q, want %q", got, want)
 	}
