@@ -235,16 +235,30 @@ type database struct {
 	running   bool
 	committed int // commits that were acknowledged
 	broken    bool
+	stops     int
+	slow      bool // its next stop is not over when nobody waits any more, and ends before the next question
+	mute      int  // so many questions get no answer
 }
 
 func (d *database) Running(context.Context) (bool, error) { return d.running, nil }
 
 func (d *database) Stop(context.Context) error {
+	d.stops++
+	if d.slow {
+		return errors.New("it is still there")
+	}
 	d.running = false
 	return nil
 }
 
 func (d *database) Answers(context.Context) error {
+	if d.slow {
+		d.slow, d.running = false, false
+	}
+	if d.mute > 0 {
+		d.mute--
+		return errors.New("no answer")
+	}
 	if !d.running {
 		return errors.New("it does not run")
 	}

@@ -179,6 +179,18 @@ var hosts = map[string]func(t *testing.T) zfslayout.Facts{
 		f.Start = zfslayout.Start{}
 		return f
 	},
+	// Red Hat 9, MariaDB's own packages: one redo log, and a socket in the data directory.
+	"mariadb-11": func(t *testing.T) zfslayout.Facts {
+		c := captured{"/etc/my.cnf": "[client-server]\n!includedir /etc/my.cnf.d\n",
+			"/etc/my.cnf.d/server.cnf": "[server]\n[mysqld]\n[galera]\n[mariadb]\ninnodb_buffer_pool_size = 2G\n" +
+				"[mariadb-11.4]\nslow_query_log = 1\n",
+			"/var/lib/mysql/ib_logfile0": "", "/var/lib/mysql/undo001": "", "/var/lib/mysql/shop/": ""}
+		f := factsOf(t, c, engine.Instance{Engine: engine.MySQL, Flavor: engine.MariaDB, Version: "11.4.4",
+			User: "mysql", Port: 3306, Socket: "/var/lib/mysql/mysql.sock", DataDir: "/var/lib/mysql"},
+			"/usr/sbin/mariadbd")
+		f.Start = zfslayout.Start{Unit: "mariadb.service"}
+		return f
+	},
 	"postgresql-15": func(t *testing.T) zfslayout.Facts {
 		c := captured{"/var/lib/postgresql/15/main/pg_wal/": "", "/var/lib/postgresql/15/main/base/": "",
 			"/var/lib/postgresql/15/main/pg_tblspc/": ""}
@@ -189,12 +201,23 @@ var hosts = map[string]func(t *testing.T) zfslayout.Facts{
 		f.Start = zfslayout.Start{Unit: "postgresql@15-main.service"}
 		return f
 	},
+	// Red Hat's packages of PostgreSQL 17, with a log that has a file system of its own already.
+	"postgresql-17": func(t *testing.T) zfslayout.Facts {
+		c := captured{"/var/lib/pgsql/17/data/pg_wal -> /wal/17": "", "/var/lib/pgsql/17/data/base/": "",
+			"/var/lib/pgsql/17/data/pg_tblspc/": "", "/wal/17/": ""}
+		f := factsOf(t, c, engine.Instance{Engine: engine.PostgreSQL, Version: "17", User: "postgres", Port: 5432,
+			Socket: "/run/postgresql/.s.PGSQL.5432", DataDir: "/var/lib/pgsql/17/data",
+			Config: "/var/lib/pgsql/17/data/postgresql.conf"}, "/usr/pgsql-17/bin/postgres", "-D", "/var/lib/pgsql/17/data/")
+		f.Start = zfslayout.Start{Unit: "postgresql-17.service"}
+		return f
+	},
 	// Nothing of this is moved.
 	"refused": func(t *testing.T) zfslayout.Facts {
 		c := captured{"/etc/my.cnf": "[mysqld]\ndatadir=/var/lib/mysql\nrelay_log=/relay/r\n",
 			"/var/lib/mysql/ib_logfile0": "", "/var/lib/mysql/shop/": "", "/var/lib/mysql/crm -> /archive/crm": ""}
 		f := factsOf(t, c, engine.Instance{Engine: engine.MySQL, Version: "5.7.44", User: "mysql", Port: 3306,
 			DataDir: "/var/lib/mysql"}, "/usr/sbin/mysqld", "--innodb-log-group-home-dir=/var/lib/mysql")
+		f.Against = []zfslayout.Refusal{{What: "mysql3306 does not answer now", Hint: "let it"}}
 		f.Replica, f.Cluster = "relay-log.info is in its data directory, and it was not asked",
 			"wsrep_provider, set in /etc/my.cnf:9"
 		f.Start = zfslayout.Start{Trouble: "mysql.service runs mysql3307, too"}
@@ -236,6 +259,22 @@ func TestLayoutPlans(t *testing.T) {
 				t.Errorf("%v\ngot\n%s\nwant\n%s", err, out.String(), want)
 			}
 		})
+	}
+}
+
+// A line that another server reads, too, would have both write into one redo log.
+func TestPlanOfSharedSection(t *testing.T) {
+	f := hosts["mysql-8.0"](t)
+	if p := zfslayout.Make(f); len(p.Refused) != 0 || len(p.Edits) != 1 {
+		t.Fatalf("%+v", p)
+	}
+	for line, refused := range map[string]bool{"/etc/mysql/mysql.conf.d/mysqld.cnf:3": true,
+		"/etc/mysql/mysql.conf.d/mysqld.cnf:5": false} {
+		f.AlsoRead = map[string]string{line: "mysql3307"}
+		p := zfslayout.Make(f)
+		if refused != (len(p.Refused) == 1 && strings.Contains(p.Refused[0].What, "is read by mysql3307")) {
+			t.Errorf("%s: %+v", line, p.Refused)
+		}
 	}
 }
 

@@ -186,3 +186,57 @@ func TestSyncRefuses(t *testing.T) {
 		}
 	}
 }
+
+// What could not be looked at is not removed with the directory that it is in.
+func TestSyncStopsBeforeItRemoves(t *testing.T) {
+	from, to := made(t), filepath.Join(t.TempDir(), "to")
+	must(t, Sync(t.Context(), Tree{Dir: from}, Tree{Dir: to}, false), os.Mkdir(filepath.Join(to, "more"), 0o700),
+		os.WriteFile(filepath.Join(to, "more", "a"), []byte("precious"), 0o600),
+		syscall.Mkfifo(filepath.Join(to, "more", "fifo"), 0o600))
+	if err := Sync(t.Context(), Tree{Dir: from}, Tree{Dir: to}, false); err == nil || !strings.Contains(err.Error(),
+		"more/fifo") {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(to, "more", "a")); err != nil {
+		t.Error(err)
+	}
+	must(t, os.RemoveAll(filepath.Join(to, "shop")), os.Rename(filepath.Join(to, "more"), filepath.Join(to, "empty2")),
+		os.Remove(filepath.Join(to, "ib_logfile0")), os.Rename(filepath.Join(to, "empty2"), filepath.Join(to, "ib_logfile0")))
+	if err := Sync(t.Context(), Tree{Dir: from}, Tree{Dir: to}, false); err == nil {
+		t.Error("a directory with what cannot be looked at became a file")
+	}
+	if _, err := os.Stat(filepath.Join(to, "ib_logfile0", "a")); err != nil {
+		t.Error(err)
+	}
+}
+
+// A directory is known by any name, and another one of its name is not it.
+func TestIdentity(t *testing.T) {
+	dir := made(t)
+	was, err := Identity(dir)
+	must(t, err, os.Rename(dir, dir+"2"))
+	if now, err := Identity(dir + "2"); err != nil || now != was {
+		t.Errorf("%q became %q: %v", was, now, err)
+	}
+	must(t, os.Mkdir(dir, 0o700))
+	if other, err := Identity(dir); err != nil || other == was {
+		t.Errorf("%q, %v", other, err)
+	}
+	if _, err := Identity(dir + "3"); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+// No file is made in a directory that takes none, and others are made when it takes them again.
+func TestImmutable(t *testing.T) {
+	dir := t.TempDir()
+	if err := Immutable(dir, true); err != nil {
+		t.Skipf("not here: %v", err)
+	}
+	err := os.WriteFile(filepath.Join(dir, "a"), nil, 0o600)
+	must(t, Immutable(dir, true), Immutable(dir, false), Immutable(dir, false))
+	if !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("%v", err)
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "a"), nil, 0o600))
+}
