@@ -57,7 +57,7 @@ func (m *Mover) takeBack(ctx context.Context, rec *Record, ran bool, failed erro
 		return stays(errors.New("the data sets may hold newer data"))
 	}
 	if rec.Newer {
-		if err := m.ready(ctx, rec); err != nil {
+		if err := (checks{m, rec}).ready(ctx); err != nil {
 			return stays(err)
 		}
 	}
@@ -66,8 +66,8 @@ func (m *Mover) takeBack(ctx context.Context, rec *Record, ran bool, failed erro
 		return api.Errorf(api.CodeFailed, "`bulkhead zfs rollback "+instance+"` tries that again",
 			"move %s: %w, and it could not be taken back: %w", instance, failed, err)
 	}
-	return api.Errorf(api.CodeOf(failed), "the server runs where it was; a note names what stayed", "move %s: %w", instance,
-		failed)
+	return api.Errorf(api.CodeOf(failed), "the server runs where it was; a note names what stayed",
+		"move %s: %w", instance, failed)
 }
 
 // after says what goes on from a phase.
@@ -130,7 +130,7 @@ func (m *Mover) stop(ctx context.Context, rec *Record) error {
 		return err
 	}
 	for _, e := range rec.Plan.Edits[len(rec.Originals):] { // and so with what could not be edited
-		if _, err := original(e, rec.Plan.DataDir); err != nil {
+		if err := Editable(e, rec.Plan.DataDir); err != nil {
 			return fmt.Errorf("edit %s: %w", e.File, err)
 		}
 	}
@@ -225,7 +225,7 @@ func (m *Mover) copyAll(ctx context.Context, rec *Record) error {
 		if s.Point == "" {
 			continue
 		}
-		dir, err := m.old(rec, s)
+		dir, err := rec.old(s)
 		if err != nil {
 			return err
 		}
@@ -236,14 +236,18 @@ func (m *Mover) copyAll(ctx context.Context, rec *Record) error {
 			}
 			m.at("renamed " + s.Point)
 		}
-		if m.onlyAt(s.Name, s.Point) == nil { // an earlier call came as far as that
+		if m.MountTable.onlyAt(s.Name, s.Point) == nil { // an earlier call came as far as that
 			continue
 		}
-		if err := m.unmounted(s.Point); err != nil {
+		if err := m.MountTable.unmounted(s.Point); err != nil {
 			return err
 		}
-		if err := m.empty(s.Point); err != nil {
+		open, err := empty(s.Point)
+		if err != nil {
 			return err
+		}
+		if open != nil {
+			m.warn("%v", open)
 		}
 		m.at("made " + s.Point)
 	}
@@ -251,7 +255,7 @@ func (m *Mover) copyAll(ctx context.Context, rec *Record) error {
 		if s.Kind == "" {
 			continue
 		}
-		from, err := m.source(rec, s)
+		from, err := rec.source(s)
 		if err != nil {
 			return err
 		}
@@ -271,7 +275,7 @@ func (m *Mover) copyAll(ctx context.Context, rec *Record) error {
 
 // copySet copies the files of one data set and compares them. The stamp is of the files as they were compared.
 func (m *Mover) copySet(ctx context.Context, rec *Record, s Set) (stamp string, err error) {
-	from, err := m.source(rec, s)
+	from, err := rec.source(s)
 	if err != nil {
 		return "", err
 	}

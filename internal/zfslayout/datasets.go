@@ -105,7 +105,7 @@ func (m *Mover) reach(ctx context.Context, rec *Record, s Set) (string, error) {
 		return "", err
 	}
 	if d.Get("mounted") == "yes" {
-		return d.Get("mountpoint"), m.onlyAt(s.Name, d.Get("mountpoint"))
+		return d.Get("mountpoint"), m.MountTable.onlyAt(s.Name, d.Get("mountpoint"))
 	}
 	return m.elsewhere(rec, s), m.mountAt(ctx, rec, s, m.elsewhere(rec, s), "noauto")
 }
@@ -127,7 +127,7 @@ func (m *Mover) mountAt(ctx context.Context, rec *Record, s Set, point, canmount
 		mounted = false
 	}
 	if !mounted {
-		if err := errors.Join(m.onlyAt(s.Name, ""), bare(point)); err != nil {
+		if err := errors.Join(m.MountTable.onlyAt(s.Name, ""), bare(point)); err != nil {
 			return err
 		}
 		if d.Get("canmount") != "noauto" { // else the new point would have it mounted there at once
@@ -148,7 +148,7 @@ func (m *Mover) mountAt(ctx context.Context, rec *Record, s Set, point, canmount
 	if d == nil || d.Get("mounted") != "yes" || d.Get("mountpoint") != point {
 		return fmt.Errorf("%s is not mounted at %s, though zfs(8) said so", s.Name, point)
 	}
-	if err := m.onlyAt(s.Name, point); err != nil {
+	if err := m.MountTable.onlyAt(s.Name, point); err != nil {
 		return err
 	}
 	if d.Get("canmount") != canmount {
@@ -168,7 +168,7 @@ func (m *Mover) takeOff(ctx context.Context, rec *Record, s Set) error {
 			return err
 		}
 	}
-	if err := m.onlyAt(s.Name, ""); err != nil {
+	if err := m.MountTable.onlyAt(s.Name, ""); err != nil {
 		return err
 	}
 	if d.Get("canmount") == "noauto" && d.Get("mountpoint") == m.elsewhere(rec, s) {

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"bulkhead/internal/api"
+	"bulkhead/internal/linux/mountinfo"
 	"bulkhead/internal/linux/treecopy"
 	"bulkhead/internal/policy"
 )
@@ -31,9 +32,9 @@ func keep(p *Plan) (map[string]string, error) {
 	return kept, nil
 }
 
-// old gives the directory that has the files of a set that were there before the move: where it always was, or aside. It
-// is an error that it is at neither place.
-func (m *Mover) old(rec *Record, s Set) (string, error) {
+// old gives the directory that has the files of a set that were there before the move: where it always was, or aside.
+// It is an error that it is at neither place.
+func (rec *Record) old(s Set) (string, error) {
 	for _, dir := range []string{s.From + Suffix, s.From} {
 		id, err := treecopy.Identity(dir)
 		if err == nil && id == rec.Kept[s.From] {
@@ -44,12 +45,26 @@ func (m *Mover) old(rec *Record, s Set) (string, error) {
 		}
 	}
 	return "", api.Errorf(api.CodeRefused, "mount what it lies on, or give it its name again",
-		"the directory %s of before the move is neither there nor at %s%s (%s)", s.From, s.From, Suffix, rec.Kept[s.From])
+		"the directory %s of before the move is neither there nor at %s%s (%s)", s.From, s.From, Suffix,
+		rec.Kept[s.From])
+}
+
+// whole sees that the old directories are there.
+func (rec *Record) whole() error {
+	for _, s := range rec.Plan.Sets {
+		if s.Kind == "" {
+			continue
+		}
+		if _, err := rec.old(s); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // source is where the old files of a set are now.
-func (m *Mover) source(rec *Record, s Set) (treecopy.Tree, error) {
-	dir, err := m.old(rec, s)
+func (rec *Record) source(s Set) (treecopy.Tree, error) {
+	dir, err := rec.old(s)
 	return treecopy.Tree{Dir: dir, Only: s.Only, Except: s.Except}, err
 }
 
@@ -58,24 +73,27 @@ func there(name string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
+// MountTable reads what this process sees mounted.
+type MountTable func() (mountinfo.Mounts, error)
+
 // unmounted sees that nothing is mounted at or below a directory.
-func (m *Mover) unmounted(dir string) error {
-	mounts, err := m.MountTable()
+func (read MountTable) unmounted(dir string) error {
+	mounts, err := read()
 	if err != nil {
 		return err
 	}
 	for _, mount := range mounts {
-		if inside(mount.Point, dir) {
-			return api.Errorf(api.CodeRefused, "unmount it, and look at what it is", "%s of %s is mounted at %s", mount.Root,
-				mount.Source, mount.Point)
+		if Inside(mount.Point, dir) {
+			return api.Errorf(api.CodeRefused, "unmount it, and look at what it is", "%s of %s is mounted at %s",
+				mount.Root, mount.Source, mount.Point)
 		}
 	}
 	return nil
 }
 
 // onlyAt sees that a data set is mounted at a directory, whole, and nowhere else; "" is nowhere.
-func (m *Mover) onlyAt(name, point string) error {
-	mounts, err := m.MountTable()
+func (read MountTable) onlyAt(name, point string) error {
+	mounts, err := read()
 	if err != nil {
 		return err
 	}
@@ -85,8 +103,8 @@ func (m *Mover) onlyAt(name, point string) error {
 			continue
 		}
 		if mount.Point != point || mount.Root != "/" || !mounts.Visible(mount) || at {
-			return api.Errorf(api.CodeRefused, "unmount it there", "%s of %s is also mounted at %s, or something is mounted "+
-				"over it", mount.Root, name, mount.Point)
+			return api.Errorf(api.CodeRefused, "unmount it there", "%s of %s is also mounted at %s, or something is "+
+				"mounted over it", mount.Root, name, mount.Point)
 		}
 		at = true
 	}
@@ -96,38 +114,46 @@ func (m *Mover) onlyAt(name, point string) error {
 	return nil
 }
 
+// checks are what is seen of a move before something is stopped or removed.
+type checks struct {
+	*Mover
+	rec *Record
+}
+
 // ready sees, before anything is stopped, that all that is in the data sets can be copied back.
-func (m *Mover) ready(ctx context.Context, rec *Record) error {
+func (m checks) ready(ctx context.Context) error {
+	rec := m.rec
 	for _, s := range rec.Plan.Sets {
 		if s.Kind == "" {
 			continue
 		}
 		if rec.Phase == Applied { // later ones may be elsewhere, and nothing may be moved before it is sure
-			if err := m.onlyAt(s.Name, s.Point); err != nil {
+			if err := m.MountTable.onlyAt(s.Name, s.Point); err != nil {
 				return err
 			}
 		}
-		dir, err := m.old(rec, s)
+		dir, err := rec.old(s)
 		if err == nil {
-			err = m.unmounted(dir)
+			err = m.MountTable.unmounted(dir)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	if err := m.fits(ctx, rec); err != nil {
+	if err := m.fits(ctx); err != nil {
 		return err
 	}
-	return m.room(ctx, rec)
+	return m.room(ctx)
 }
 
 // fits sees that the files are still parted among the data sets as the plan has it: a redo log that is not where the
 // plan has it would be left behind, and another one be taken for it.
-func (m *Mover) fits(ctx context.Context, rec *Record) error {
+func (m checks) fits(ctx context.Context) error {
+	rec := m.rec
 	moved := func(format string, args ...any) error {
-		return api.Errorf(api.CodeRefused, "the data stays on ZFS, and nothing was changed now. Stop the server in order and "+
-			"have it write where the plan has it, or copy its files back yourself; --lose-new-data goes back to what was "+
-			"there before the move", format, args...)
+		return api.Errorf(api.CodeRefused, "the data stays on ZFS, and nothing was changed now. Stop the server in "+
+			"order and have it write where the plan has it, or copy its files back yourself; --lose-new-data goes back "+
+			"to what was there before the move", format, args...)
 	}
 	for _, o := range rec.Originals {
 		if is, err := o.present(); err != nil || !is {
@@ -198,7 +224,8 @@ func foreign(dir string, patterns []string) (others []string, own int, err error
 }
 
 // room sees that what the data sets have more than the old directories has room on each file system of those.
-func (m *Mover) room(ctx context.Context, rec *Record) error {
+func (m checks) room(ctx context.Context) error {
+	rec := m.rec
 	mounts, err := m.MountTable()
 	if err != nil {
 		return err
@@ -212,7 +239,7 @@ func (m *Mover) room(ctx context.Context, rec *Record) error {
 		if err != nil {
 			return err
 		}
-		old, err := m.source(rec, s)
+		old, err := rec.source(s)
 		if err != nil {
 			return err
 		}
@@ -247,17 +274,42 @@ func (m *Mover) room(ctx context.Context, rec *Record) error {
 	return nil
 }
 
-// empty makes the directory that a data set is to be mounted at, or sees that it is empty. No process can make a file in
-// it while nothing is mounted: not even one of root, as the steps before the start of a service that make a new database
-// where there is none.
-func (m *Mover) empty(dir string) error {
-	if err := os.Mkdir(dir, 0); err != nil && !errors.Is(err, fs.ErrExist) {
+// idle sees that the directory aside is the one that the move put there, that nothing is mounted in it, and that nobody
+// has files of it open.
+func (m checks) idle(ctx context.Context, s Set) error {
+	rec := m.rec
+	id, err := treecopy.Identity(s.Aside)
+	if err == nil && id != rec.Kept[s.From] {
+		err = api.Errorf(api.CodeRefused, "look at what it is, and move it elsewhere",
+			"%s is not the directory that was kept under that name: it is %s, and not %s", s.Aside, id,
+			rec.Kept[s.From])
+	}
+	if err == nil {
+		err = m.MountTable.unmounted(s.Aside)
+	}
+	if err != nil {
 		return err
 	}
-	if err := treecopy.Immutable(dir, true); err != nil {
-		m.warn("%v: until the data set is mounted there, a start of the service by somebody else may make files in it", err)
+	holders, err := m.Holders(ctx, []string{s.Aside})
+	if err == nil && len(holders) > 0 {
+		err = api.Errorf(api.CodeRefused, "see what they do there: a server that runs on the old files has newer "+
+			"data in them", "files in %s are open: %v", s.Aside, holders)
 	}
-	return bare(dir)
+	return err
+}
+
+// empty makes the directory that a data set is to be mounted at, or sees that it is empty. While nothing is mounted no
+// process can make a file in it, not even one of root, such as the steps before the start of a service that make a new
+// database where there is none. It says where that cannot be had.
+func empty(dir string) (open, err error) {
+	if err := os.Mkdir(dir, 0); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	if err := treecopy.Immutable(dir, true); err != nil {
+		open = fmt.Errorf("%w: until the data set is mounted there, a start of the service by somebody else may make "+
+			"files in it", err)
+	}
+	return open, bare(dir)
 }
 
 // bare sees that there is nothing in a directory, which a mount would hide.

@@ -180,7 +180,8 @@ func TestFinishRefuses(t *testing.T) {
 	}
 }
 
-// Old directories that are not there are not called restored: what is on ZFS is the only copy. With them back it goes on.
+// Old directories that are not there are not called restored: what is on ZFS is the only copy. With them back it goes
+// on.
 func TestRollbackWithoutOldDirectory(t *testing.T) {
 	for _, lose := range []bool{false, true} {
 		w := on(t)
@@ -313,7 +314,8 @@ func TestTakeBackNeedsRoom(t *testing.T) {
 	}
 	_, err := m.Apply(t.Context(), "mysql3306", w.plan)
 	rec, _ := m.Load("mysql3306")
-	if err == nil || !strings.Contains(err.Error(), "nothing was taken back") || rec.Phase != Applying || rec.CopyingBack {
+	if err == nil || !strings.Contains(err.Error(), "nothing was taken back") || rec.Phase != Applying ||
+		rec.CopyingBack {
 		t.Errorf("%v\n%+v", err, rec)
 	}
 	if there(w.path("mysql" + Suffix + "/half")) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"bulkhead/internal/linux/mountinfo"
 	"bulkhead/internal/linux/zfs"
 )
 
@@ -24,9 +23,8 @@ type Mover struct {
 	ZFS    zfs.Tools
 	Server Server
 	// Holders names the processes that have files below directories open.
-	Holders func(ctx context.Context, dirs []string) ([]Holder, error)
-	// MountTable reads what this process sees mounted.
-	MountTable func() (mountinfo.Mounts, error)
+	Holders    func(ctx context.Context, dirs []string) ([]Holder, error)
+	MountTable MountTable
 	Say        func(text string) // what is done next; nil for nothing
 	Warn       func(text string) // what a person has to know; nil for nothing
 	// step is told of each step that was done: for tests, which crash there.

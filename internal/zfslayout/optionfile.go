@@ -46,7 +46,7 @@ func original(e Edit, dataDir string) (o Original, err error) {
 	if o.File, err = filepath.EvalSymlinks(e.File); err == nil {
 		err = alone(filepath.Dir(o.File))
 	}
-	if err == nil && inside(o.File, dataDir) {
+	if err == nil && Inside(o.File, dataDir) {
 		err = fmt.Errorf("%s is in the data directory", o.File)
 	}
 	if err == nil {
@@ -56,6 +56,12 @@ func original(e Edit, dataDir string) (o Original, err error) {
 		o.New, err = edited(o.Text, e)
 	}
 	return o, err
+}
+
+// Editable says why an edit cannot be made; nil where it can.
+func Editable(e Edit, dataDir string) error {
+	_, err := original(e, dataDir)
+	return err
 }
 
 // alone sees that nobody but root, or the caller, can replace names in a directory, or the directory itself.

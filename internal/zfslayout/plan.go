@@ -1,6 +1,6 @@
 // Package zfslayout moves a database onto data sets of ZFS, and back.
 //
-//	facts, err := zfslayout.Gather(ctx, controller, request)
+//	facts, err := onhost.Gather(ctx, host, …, request)
 //	plan := zfslayout.Make(facts)                  // pure: data sets, edits, steps, and what stands against it
 //	err = mover.Apply(ctx, plan)                   // ends what an earlier call began, too
 //	err = mover.Rollback(ctx, instance, false)
@@ -292,14 +292,14 @@ func (p *Plan) place(f Facts) {
 	}
 }
 
-// inside says whether a path is a directory or below it.
-func inside(name, dir string) bool {
+// Inside says whether a path is a directory or below it.
+func Inside(name, dir string) bool {
 	return name == dir || strings.HasPrefix(name, strings.TrimSuffix(dir, "/")+"/")
 }
 
 // covered says whether a data set takes a path.
 func (p *Plan) covered(name string) bool {
-	return slices.ContainsFunc(p.Sets, func(s Set) bool { return s.Point != "" && inside(name, s.Point) })
+	return slices.ContainsFunc(p.Sets, func(s Set) bool { return s.Point != "" && Inside(name, s.Point) })
 }
 
 // redo is the data set of the redo log: where it is now, or beside the data directory, out of which it goes.
@@ -313,7 +313,7 @@ func (p *Plan) redo(f Facts, name string) (Set, bool) {
 	}
 	real := cmp.Or(f.Files[at].Place.Real, f.Files[at].Path)
 	if f.Found.Engine == engine.PostgreSQL {
-		if !inside(real, p.DataDir) {
+		if !Inside(real, p.DataDir) {
 			return Set{Name: name, Kind: "redo log", Point: real, Aside: real + Suffix, From: real}, true
 		}
 		return Set{Name: name, Kind: "redo log", Point: p.DataDir + "-wal", From: p.DataDir,
@@ -325,7 +325,7 @@ func (p *Plan) redo(f Facts, name string) (Set, bool) {
 		files, real = "#innodb_redo", path.Dir(real)
 	}
 	switch {
-	case !inside(real, p.DataDir):
+	case !Inside(real, p.DataDir):
 		return Set{Name: name, Kind: "redo log", Point: real, Aside: real + Suffix, From: real}, true
 	case real != p.DataDir:
 		p.note("the redo log is in %s, inside of the data directory: it stays there, in the data set of the data", real)
@@ -359,10 +359,10 @@ func (p *Plan) edit(f Facts, name, value string) {
 			e.Old = name
 		}
 		if other := f.AlsoRead[from]; other != "" {
-			p.refuse("give each of them a section or a file of its own", "line %d of %s is read by %s, too: it would write "+
-				"into the redo log of %s", n, e.File, other, f.Instance)
+			p.refuse("give each of them a section or a file of its own", "line %d of %s is read by %s, too: it would "+
+				"write into the redo log of %s", n, e.File, other, f.Instance)
 		}
-		if inside(e.File, p.DataDir) {
+		if Inside(e.File, p.DataDir) {
 			p.refuse("keep option files elsewhere", "the option file %s is in the data directory", e.File)
 		}
 		p.Edits = append(p.Edits, e)
@@ -448,7 +448,7 @@ func (p *Plan) directory(f Facts, s *Set) {
 			d.Owner, f.Found.User)
 	}
 	for _, other := range p.Sets {
-		if other.Point != "" && other.Name != s.Name && inside(s.Point, other.Point) {
+		if other.Point != "" && other.Name != s.Name && Inside(s.Point, other.Point) {
 			p.refuse("put it beside", "%s lies in %s, which is moved, too", s.Point, other.Point)
 		}
 	}

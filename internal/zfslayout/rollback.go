@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"bulkhead/internal/api"
-	"bulkhead/internal/linux/treecopy"
 )
 
 // Rollback puts all back as it was before a move. What the server has written on ZFS since is copied back first, unless
@@ -28,7 +27,7 @@ func (m *Mover) Rollback(ctx context.Context, instance string, lose bool) (*Reco
 			"the new data of %s is being copied back: the old directories are a mixture", instance)
 	}
 	if rec.Newer && !lose && !rec.Restored {
-		if err := m.ready(ctx, rec); err != nil {
+		if err := (checks{m, rec}).ready(ctx); err != nil {
 			return rec, err
 		}
 	}
@@ -50,7 +49,7 @@ func (m *Mover) begun(instance string) (*Record, error) {
 
 // back takes a move back, from wherever it is.
 func (m *Mover) back(ctx context.Context, rec *Record, lose bool) error {
-	if err := m.whole(rec); err != nil {
+	if err := rec.whole(); err != nil {
 		return err
 	}
 	if rec.Phase = Back; !rec.Restored { // a flag of an earlier call that came to nothing does not count
@@ -77,27 +76,14 @@ func (m *Mover) back(ctx context.Context, rec *Record, lose bool) error {
 		return err
 	}
 	for _, name := range stayed {
-		m.warn("the data set %s stays, unmounted: it has snapshots, or files that were not copied back, or was not made by "+
-			"this move. `zfs destroy -r %s` removes it with all of them", name, name)
+		m.warn("the data set %s stays, unmounted: it has snapshots, or files that were not copied back, or was not "+
+			"made by this move. `zfs destroy -r %s` removes it with all of them", name, name)
 	}
 	if rec.PoolMade {
 		m.warn("the pool %s stays: no pool is ever destroyed. `zpool destroy %s` removes it", rec.Plan.Pool.Name,
 			rec.Plan.Pool.Name)
 	}
 	return m.remove(rec.Plan.Instance)
-}
-
-// whole sees that the old directories are there.
-func (m *Mover) whole(rec *Record) error {
-	for _, s := range rec.Plan.Sets {
-		if s.Kind == "" {
-			continue
-		}
-		if _, err := m.old(rec, s); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // restore makes the old directories whole: what is on ZFS does not count after that.
@@ -132,7 +118,7 @@ func (m *Mover) restore(ctx context.Context, rec *Record) error {
 				return err
 			}
 			m.say("copying what is new in %s back to %s", s.Name, s.From)
-			old, err := m.source(rec, s)
+			old, err := rec.source(s)
 			if err != nil {
 				return err
 			}
@@ -168,7 +154,7 @@ func (m *Mover) putBack(rec *Record) error {
 			continue
 		}
 		if s.Aside != "" {
-			if dir, err := m.old(rec, s); err != nil {
+			if dir, err := rec.old(s); err != nil {
 				return err
 			} else if dir == s.Point {
 				continue
@@ -209,7 +195,7 @@ func (m *Mover) Finish(ctx context.Context, instance string) (*Record, error) {
 		if s.Aside == "" || !there(s.Aside) {
 			continue
 		}
-		if err := m.idle(ctx, rec, s); err != nil {
+		if err := (checks{m, rec}).idle(ctx, s); err != nil {
 			return rec, err
 		}
 	}
@@ -222,7 +208,7 @@ func (m *Mover) Finish(ctx context.Context, instance string) (*Record, error) {
 		if s.Aside == "" || !there(s.Aside) {
 			continue
 		}
-		if err := m.idle(ctx, rec, s); err != nil { // once more: much time may have passed
+		if err := (checks{m, rec}).idle(ctx, s); err != nil { // once more: much time may have passed
 			return rec, err
 		}
 		m.say("removing %s", s.Aside)
@@ -233,28 +219,6 @@ func (m *Mover) Finish(ctx context.Context, instance string) (*Record, error) {
 	}
 	m.clear(rec)
 	return rec, m.remove(instance)
-}
-
-// idle sees that the directory aside is the one that the move put there, that nothing is mounted in it, and that nobody
-// has files of it open.
-func (m *Mover) idle(ctx context.Context, rec *Record, s Set) error {
-	id, err := treecopy.Identity(s.Aside)
-	if err == nil && id != rec.Kept[s.From] {
-		err = api.Errorf(api.CodeRefused, "look at what it is, and move it elsewhere", "%s is not the directory that was "+
-			"kept under that name: it is %s, and not %s", s.Aside, id, rec.Kept[s.From])
-	}
-	if err == nil {
-		err = m.unmounted(s.Aside)
-	}
-	if err != nil {
-		return err
-	}
-	holders, err := m.Holders(ctx, []string{s.Aside})
-	if err == nil && len(holders) > 0 {
-		err = api.Errorf(api.CodeRefused, "see what they do there: a server that runs on the old files has newer data in them",
-			"files in %s are open: %v", s.Aside, holders)
-	}
-	return err
 }
 
 // onSets sees that the server answers, with its data sets in their places.
@@ -270,7 +234,7 @@ func (m *Mover) onSets(ctx context.Context, rec *Record) error {
 		if d == nil {
 			return fmt.Errorf("the data set %s is gone", s.Name)
 		}
-		if err := m.onlyAt(s.Name, s.Point); err != nil {
+		if err := m.MountTable.onlyAt(s.Name, s.Point); err != nil {
 			return err
 		}
 	}

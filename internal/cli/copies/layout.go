@@ -16,8 +16,8 @@ import (
 	"bulkhead/internal/dblogin"
 	"bulkhead/internal/disks"
 	"bulkhead/internal/journal/statedir"
-	"bulkhead/internal/linux/mountinfo"
 	"bulkhead/internal/zfslayout"
+	"bulkhead/internal/zfslayout/onhost"
 )
 
 // layout are the flags that a layout is planned by.
@@ -108,7 +108,7 @@ func (w *work) planOf(cmd *cobra.Command, f layout, name string) (*zfslayout.Pla
 	if asked.Units, err = w.units(cmd.Context()); err != nil {
 		return nil, err
 	}
-	facts, err := zfslayout.Gather(cmd.Context(), w.Host, w.tools, d, db, zfslayout.Request{Instance: name,
+	facts, err := onhost.Gather(cmd.Context(), w.Host, w.tools, d, db, zfslayout.Request{Instance: name,
 		Pool: f.pool, Devices: f.devices, Single: f.single, Files: f.files}, asked)
 	if err != nil {
 		return nil, err
@@ -118,13 +118,13 @@ func (w *work) planOf(cmd *cobra.Command, f layout, name string) (*zfslayout.Pla
 }
 
 // asked is who a server of MySQL is asked as.
-func (w *work) asked(db disks.DatabaseFiles, logins map[string]*dblogin.Login) zfslayout.Asked {
+func (w *work) asked(db disks.DatabaseFiles, logins map[string]*dblogin.Login) onhost.Asked {
 	login, err := loginOf(db.Instance, logins)
 	note := func(text string) { render.Printf(w.Err, "note: %s\n", text) }
 	if err != nil {
 		note(err.Error())
 	}
-	return zfslayout.Asked{Login: login, Note: note}
+	return onhost.Asked{Login: login, Note: note}
 }
 
 func (s Session) layoutApplyCmd() *cobra.Command {
@@ -283,8 +283,8 @@ func (s Session) moves(cmd *cobra.Command, f layout, name, verb string,
 	}
 	defer w.Close()
 	w.tools.Limit, w.Bus.JobTimeout = time.Minute, f.wait
-	m := &zfslayout.Mover{Records: w.records(), ZFS: w.tools, Holders: zfslayout.Holders(w.Host),
-		MountTable: func() (mountinfo.Mounts, error) { return mountinfo.Read(w.Host.Root) },
+	m := &zfslayout.Mover{Records: w.records(), ZFS: w.tools, Holders: onhost.Holders(w.Host),
+		MountTable: onhost.MountTable(w.Host),
 		Say:        func(text string) { render.Printf(s.Err, "%s %s\n", time.Now().Format(time.TimeOnly), text) },
 		Warn:       func(text string) { render.Printf(s.Err, "note: %s\n", text) }}
 	if f.dryRun {
@@ -308,7 +308,7 @@ func (s Session) moves(cmd *cobra.Command, f layout, name, verb string,
 
 // server is the one of a plan.
 func (w *work) server(ctx context.Context, p *zfslayout.Plan, wait time.Duration) (zfslayout.Server, error) {
-	server := zfslayout.HostServer{Host: w.Host, Plan: p, Wait: wait}
+	server := onhost.HostServer{Host: w.Host, Plan: p, Wait: wait}
 	if p.Start.Unit == "" {
 		if p.Start.Command == nil {
 			return nil, fmt.Errorf("start %s again: the record of its move does not say how", p.Instance)
@@ -328,7 +328,7 @@ func (w *work) server(ctx context.Context, p *zfslayout.Plan, wait time.Duration
 }
 
 // units are those of systemd; nil where it does not run.
-func (w *work) units(ctx context.Context) (zfslayout.Units, error) {
+func (w *work) units(ctx context.Context) (onhost.Units, error) {
 	facts, err := w.Host.Facts()
 	if err != nil {
 		return nil, err

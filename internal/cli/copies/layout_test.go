@@ -207,7 +207,8 @@ var hosts = map[string]func(t *testing.T) zfslayout.Facts{
 			"/var/lib/pgsql/17/data/pg_tblspc/": "", "/wal/17/": ""}
 		f := factsOf(t, c, engine.Instance{Engine: engine.PostgreSQL, Version: "17", User: "postgres", Port: 5432,
 			Socket: "/run/postgresql/.s.PGSQL.5432", DataDir: "/var/lib/pgsql/17/data",
-			Config: "/var/lib/pgsql/17/data/postgresql.conf"}, "/usr/pgsql-17/bin/postgres", "-D", "/var/lib/pgsql/17/data/")
+			Config: "/var/lib/pgsql/17/data/postgresql.conf"}, "/usr/pgsql-17/bin/postgres", "-D",
+			"/var/lib/pgsql/17/data/")
 		f.Start = zfslayout.Start{Unit: "postgresql-17.service"}
 		return f
 	},

@@ -35,7 +35,8 @@ func Owner(name string) (uid, gid int, err error) {
 // unlike the number of the device is the same after a boot. Where the file system keeps none it is that number.
 func Identity(name string) (string, error) {
 	var s unix.Statx_t
-	if err := unix.Statx(unix.AT_FDCWD, name, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_INO|unix.STATX_BTIME, &s); err != nil {
+	const want = unix.STATX_INO | unix.STATX_BTIME
+	if err := unix.Statx(unix.AT_FDCWD, name, unix.AT_SYMLINK_NOFOLLOW, want, &s); err != nil {
 		return "", &fs.PathError{Op: "look at", Path: name, Err: err}
 	}
 	if s.Mask&unix.STATX_BTIME == 0 {

@@ -1,4 +1,8 @@
-package zfslayout
+// Package onhost finds out on a host what a layout is planned from, and stops and starts the server that is moved.
+//
+//	facts, err := onhost.Gather(ctx, host, tools, disks, database, request, asked)
+//	mover := zfslayout.Mover{Server: onhost.HostServer{…}, Holders: onhost.Holders(host), …}
+package onhost
 
 import (
 	"cmp"
@@ -26,6 +30,7 @@ import (
 	"bulkhead/internal/linux/selinux"
 	"bulkhead/internal/linux/treecopy"
 	"bulkhead/internal/linux/zfs"
+	"bulkhead/internal/zfslayout"
 )
 
 // Asked is who is asked beside files: a server, and what is known when there is no login to it, and systemd.
@@ -35,18 +40,21 @@ type Asked struct {
 	Note  func(text string)
 }
 
+// gathering are facts that are being found.
+type gathering struct{ zfslayout.Facts }
+
 // Gather finds all that a plan for one of the databases is made of. It changes nothing.
-func Gather(ctx context.Context, h *host.Host, tools zfs.Tools, d *disks.Disks, db disks.DatabaseFiles, r Request,
-	asked Asked) (Facts, error) {
-	f := Facts{Request: r, Dirs: map[string]Dir{}}
+func Gather(ctx context.Context, h *host.Host, tools zfs.Tools, d *disks.Disks, db disks.DatabaseFiles,
+	r zfslayout.Request, asked Asked) (zfslayout.Facts, error) {
+	f := &gathering{zfslayout.Facts{Request: r, Dirs: map[string]zfslayout.Dir{}}}
 	f.Found, f.Files, f.Trouble = db.Instance, db.Files, db.Trouble
 	procs, err := h.Proc.Processes(procfs.Options{})
 	if err != nil {
-		return f, fmt.Errorf("read the process table: %w", err)
+		return f.Facts, fmt.Errorf("read the process table: %w", err)
 	}
 	facts, err := h.Facts()
 	if err != nil {
-		return f, err
+		return f.Facts, err
 	}
 	f.Memory = facts.MemTotal
 	f.SELinux = selinux.Host{Root: h.Root}.Loaded()
@@ -62,17 +70,19 @@ func Gather(ctx context.Context, h *host.Host, tools zfs.Tools, d *disks.Disks, 
 	f.options(h, procs)
 	f.alsoRead(h, procs, all)
 	if err := answers(ctx, f.Found.Engine, f.Found.Socket, f.Found.Port); err != nil {
-		f.Against = append(f.Against, Refusal{fmt.Sprintf("%s does not answer now, and so nobody could see whether it does "+
-			"afterwards: %v", f.Instance, err), "it has to listen on a socket, or a port of localhost"})
+		f.Against = append(f.Against, zfslayout.Refusal{Hint: "it has to listen on a socket, or a port of localhost",
+			What: fmt.Sprintf("%s does not answer now, and so nobody could see whether it does afterwards: %v",
+				f.Instance, err)})
 	}
 	if err := f.ask(ctx, d, asked); err != nil {
-		return f, err
+		return f.Facts, err
 	}
 	if err := f.pools(ctx, tools); err != nil {
-		return f, err
+		return f.Facts, err
 	}
 	f.devices()
-	return f, f.dirs(ctx, h)
+	err = f.dirs(ctx, h)
+	return f.Facts, err
 }
 
 // optionsOf reads those of a MySQL server.
@@ -94,7 +104,7 @@ func optionsOf(h *host.Host, procs []procfs.Process, inst engine.Instance) (o op
 }
 
 // alsoRead notes which lines of option files other servers read, too.
-func (f *Facts) alsoRead(h *host.Host, procs []procfs.Process, all []engine.Instance) {
+func (f *gathering) alsoRead(h *host.Host, procs []procfs.Process, all []engine.Instance) {
 	f.AlsoRead = map[string]string{}
 	for _, other := range all {
 		if o, is := optionsOf(h, procs, other); is && other.Main != f.Found.Main {
@@ -106,7 +116,7 @@ func (f *Facts) alsoRead(h *host.Host, procs []procfs.Process, all []engine.Inst
 }
 
 // options reads those of the server, where it is of MySQL.
-func (f *Facts) options(h *host.Host, procs []procfs.Process) {
+func (f *gathering) options(h *host.Host, procs []procfs.Process) {
 	o, is := optionsOf(h, procs, f.Found)
 	f.Options = o
 	if !is {
@@ -122,7 +132,7 @@ func (f *Facts) options(h *host.Host, procs []procfs.Process) {
 }
 
 // judge looks for a cluster, and for replication.
-func (f *Facts) judge(o Options, has func(name string) bool, like func(pattern string) []string) {
+func (f *gathering) judge(o zfslayout.Options, has func(name string) bool, like func(pattern string) []string) {
 	switch provider := o.Value("wsrep_provider"); {
 	case has("grastate.dat"):
 		f.Cluster = "grastate.dat is in its data directory"
@@ -146,7 +156,7 @@ func (f *Facts) judge(o Options, has func(name string) bool, like func(pattern s
 }
 
 // ask asks a MySQL server for files that lie elsewhere, and whether it replicates.
-func (f *Facts) ask(ctx context.Context, d *disks.Disks, asked Asked) error {
+func (f *gathering) ask(ctx context.Context, d *disks.Disks, asked Asked) error {
 	if f.Found.Engine != engine.MySQL || asked.Login == nil {
 		return nil
 	}
@@ -176,7 +186,7 @@ func (f *Facts) ask(ctx context.Context, d *disks.Disks, asked Asked) error {
 }
 
 // pools reads the pools, and what data sets the one that was asked for has.
-func (f *Facts) pools(ctx context.Context, tools zfs.Tools) error {
+func (f *gathering) pools(ctx context.Context, tools zfs.Tools) error {
 	var err error
 	if f.Pools, err = tools.Pools(ctx); err != nil {
 		return err
@@ -188,9 +198,9 @@ func (f *Facts) pools(ctx context.Context, tools zfs.Tools) error {
 }
 
 // devices looks at those for a pool.
-func (f *Facts) devices() {
+func (f *gathering) devices() {
 	for _, name := range f.Request.Devices {
-		d := Device{Path: name}
+		d := zfslayout.Device{Path: name}
 		info, err := os.Stat(name)
 		switch {
 		case !filepath.IsAbs(name):
@@ -217,7 +227,7 @@ func (f *Facts) devices() {
 }
 
 // dirs looks at the directories that the plan is about, and measures those that are copied.
-func (f *Facts) dirs(ctx context.Context, h *host.Host) error {
+func (f *gathering) dirs(ctx context.Context, h *host.Host) error {
 	mounts, err := mountinfo.Read(h.Root)
 	if err != nil {
 		return err
@@ -227,12 +237,12 @@ func (f *Facts) dirs(ctx context.Context, h *host.Host) error {
 		if err != nil {
 			return
 		}
-		d := Dir{Open: info.Mode().Perm()&0o022 != 0}
+		d := zfslayout.Dir{Open: info.Mode().Perm()&0o022 != 0}
 		if uid, _, err := treecopy.Owner(name); err == nil {
 			d.Owner = h.Users.UserName(uid)
 		}
 		for _, m := range mounts {
-			if inside(m.Point, name) && mounts.Visible(m) {
+			if zfslayout.Inside(m.Point, name) && mounts.Visible(m) {
 				d.Mounts = append(d.Mounts, m.Point)
 			}
 		}
@@ -242,11 +252,12 @@ func (f *Facts) dirs(ctx context.Context, h *host.Host) error {
 		look(cmp.Or(file.Place.Real, file.Path))
 	}
 	moved := []string{}
-	first := Make(*f) // which knows no sizes yet
+	first := zfslayout.Make(f.Facts) // which knows no sizes yet
 	for _, e := range first.Edits {
-		if _, err := original(e, first.DataDir); err != nil {
-			f.Against = append(f.Against, Refusal{fmt.Sprintf("the option file %s cannot be edited: %v", e.File, err),
-				"give it to root, in a directory that only root can write to"})
+		if err := zfslayout.Editable(e, first.DataDir); err != nil {
+			f.Against = append(f.Against, zfslayout.Refusal{
+				What: fmt.Sprintf("the option file %s cannot be edited: %v", e.File, err),
+				Hint: "give it to root, in a directory that only root can write to"})
 		}
 	}
 	for _, s := range first.Sets {

@@ -1,4 +1,4 @@
-package zfslayout
+package onhost
 
 import (
 	"context"
@@ -14,9 +14,11 @@ import (
 	"bulkhead/internal/engine"
 	"bulkhead/internal/engine/recognise"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/mountinfo"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/linux/relaunch"
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/zfslayout"
 )
 
 // Units starts and stops units of systemd. systemd.Manager does.
@@ -31,7 +33,7 @@ type Units interface {
 type HostServer struct {
 	Host  *host.Host
 	Units Units // nil where the plan has no unit
-	Plan  *Plan
+	Plan  *zfslayout.Plan
 	Wait  time.Duration // for a stop, and for an answer
 }
 
@@ -42,7 +44,7 @@ func (s HostServer) find() (*engine.Instance, error) {
 		return nil, fmt.Errorf("read the process table: %w", err)
 	}
 	for _, i := range recognise.Instances(procs, recognise.SourceOf(s.Host)) {
-		if i.Engine == s.Plan.Engine && s.Plan.in(i.DataDir) && !i.Container {
+		if i.Engine == s.Plan.Engine && in(s.Plan, i.DataDir) && !i.Container {
 			return &i, nil
 		}
 	}
@@ -51,7 +53,7 @@ func (s HostServer) find() (*engine.Instance, error) {
 
 // in says whether a directory that a server names as that of its data is the one of the plan. Its name and port do not
 // count: somebody may have started it on the directory that is kept.
-func (p *Plan) in(dir string) bool {
+func in(p *zfslayout.Plan, dir string) bool {
 	if slices.Contains([]string{p.DataDir, p.Told}, path.Clean(dir)) {
 		return true
 	}
@@ -155,13 +157,13 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // Holders gives the processes of a host that have files below directories open.
-func Holders(h *host.Host) func(ctx context.Context, dirs []string) ([]Holder, error) {
-	return func(ctx context.Context, dirs []string) ([]Holder, error) {
+func Holders(h *host.Host) func(ctx context.Context, dirs []string) ([]zfslayout.Holder, error) {
+	return func(ctx context.Context, dirs []string) ([]zfslayout.Holder, error) {
 		procs, err := h.Proc.Processes(procfs.Options{})
 		if err != nil {
 			return nil, fmt.Errorf("read the process table: %w", err)
 		}
-		holders := []Holder{}
+		holders := []zfslayout.Holder{}
 		for _, p := range procs {
 			if p.Kernel {
 				continue
@@ -174,8 +176,8 @@ func Holders(h *host.Host) func(ctx context.Context, dirs []string) ([]Holder, e
 				return nil, fmt.Errorf("read the open files of process %d: %w", p.PID, err)
 			}
 			for _, dir := range dirs {
-				if slices.ContainsFunc(open, func(name string) bool { return inside(name, dir) }) {
-					holders = append(holders, Holder{p.PID, p.Comm})
+				if slices.ContainsFunc(open, func(name string) bool { return zfslayout.Inside(name, dir) }) {
+					holders = append(holders, zfslayout.Holder{PID: p.PID, Name: p.Comm})
 					break
 				}
 			}
@@ -184,41 +186,46 @@ func Holders(h *host.Host) func(ctx context.Context, dirs []string) ([]Holder, e
 	}
 }
 
+// MountTable reads what this process sees mounted on a host.
+func MountTable(h *host.Host) func() (mountinfo.Mounts, error) {
+	return func() (mountinfo.Mounts, error) { return mountinfo.Read(h.Root) }
+}
+
 // startOf finds how a server is stopped and started again. units is nil where systemd does not run.
 func startOf(ctx context.Context, proc procfs.FS, inst engine.Instance, procs []procfs.Process, all []engine.Instance,
-	units Units) Start {
+	units Units) zfslayout.Start {
 	at := slices.IndexFunc(procs, func(p procfs.Process) bool { return p.ID == inst.Main })
 	if at < 0 {
-		return Start{Trouble: "it has ended"}
+		return zfslayout.Start{Trouble: "it has ended"}
 	}
 	if unit := unitOf(procs[at]); units != nil && unit != "" {
 		for _, other := range all {
 			i := slices.IndexFunc(procs, func(p procfs.Process) bool { return p.ID == other.Main })
 			if other.Main != inst.Main && i >= 0 && unitOf(procs[i]) == unit {
-				return Start{Trouble: unit + " runs " + other.Name() + ", too"}
+				return zfslayout.Start{Trouble: unit + " runs " + other.Name() + ", too"}
 			}
 		}
 		u, err := units.Unit(ctx, unit)
 		if err != nil {
-			return Start{Trouble: err.Error()}
+			return zfslayout.Start{Trouble: err.Error()}
 		}
 		if !runs(inst, u.MainPID) {
-			return Start{Trouble: fmt.Sprintf("it is in %s, whose main process is another one (%d), such as a cluster "+
-				"manager or cron: to stop that would stop more", unit, u.MainPID)}
+			return zfslayout.Start{Trouble: fmt.Sprintf("it is in %s, whose main process is another one (%d), such "+
+				"as a cluster manager or cron: to stop that would stop more", unit, u.MainPID)}
 		}
-		return Start{Unit: unit}
+		return zfslayout.Start{Unit: unit}
 	}
 	for _, m := range inst.Members {
 		if m.Part == engine.PartSupervisor {
-			return Start{Trouble: "a supervisor, process " + fmt.Sprint(m.ID.PID) + ", which is no service, starts " +
-				"it anew"}
+			return zfslayout.Start{Trouble: fmt.Sprintf("a supervisor, process %d, which is no service, starts it "+
+				"anew", m.ID.PID)}
 		}
 	}
 	cmd, err := relaunch.Of(proc, procs[at])
 	if err != nil {
-		return Start{Trouble: err.Error()}
+		return zfslayout.Start{Trouble: err.Error()}
 	}
-	return Start{Command: &cmd}
+	return zfslayout.Start{Command: &cmd}
 }
 
 // runs says whether a process is the server itself, or what starts it anew.

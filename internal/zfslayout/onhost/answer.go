@@ -1,4 +1,4 @@
-package zfslayout
+package onhost
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package zfslayout
+package onhost
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/linux/sysroot"
 	"bulkhead/internal/systemd"
+	"bulkhead/internal/zfslayout"
 )
 
 // units is a systemd with one service.
@@ -34,7 +35,7 @@ func TestStartOf(t *testing.T) {
 	proc := procfs.New(sysroot.New(t.TempDir()))
 	for main, own := range map[int]bool{100: true, 50: true, 1: false, 0: false, 51: false} {
 		got := startOf(t.Context(), proc, inst, procs, nil, units{main})
-		if own != (got == Start{Unit: "db.service"}) || own != (got.Trouble == "") {
+		if own != (got == zfslayout.Start{Unit: "db.service"}) || own != (got.Trouble == "") {
 			t.Errorf("main process %d: %+v", main, got)
 		}
 	}
@@ -50,7 +51,7 @@ func TestStartOf(t *testing.T) {
 }
 
 // A server on the directory that is kept is not the server of the plan, whatever its port.
-func TestPlanIn(t *testing.T) {
+func TestIn(t *testing.T) {
 	dir := t.TempDir()
 	data, link := filepath.Join(dir, "data"), filepath.Join(dir, "link")
 	if err := os.Mkdir(data, 0o700); err != nil {
@@ -59,10 +60,10 @@ func TestPlanIn(t *testing.T) {
 	if err := os.Symlink(data, link); err != nil {
 		t.Fatal(err)
 	}
-	p := &Plan{Instance: "mysql3306", DataDir: data, Told: "/told"}
-	for name, is := range map[string]bool{data: true, data + "/": true, link: true, "/told": true, data + Suffix: false,
-		dir: false, "": false} {
-		if p.in(name) != is {
+	p := &zfslayout.Plan{Instance: "mysql3306", DataDir: data, Told: "/told"}
+	for name, is := range map[string]bool{data: true, data + "/": true, link: true, "/told": true,
+		data + zfslayout.Suffix: false, dir: false, "": false} {
+		if in(p, name) != is {
 			t.Errorf("%q", name)
 		}
 	}
