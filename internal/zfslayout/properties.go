@@ -277,7 +277,8 @@ func (p *Plan) steps() {
 	}
 	for _, s := range p.Sets {
 		if s.Aside != "" {
-			add("rename "+s.Point+" "+s.Aside, "keep %s", s.Point)
+			add("rename "+s.Point+" "+s.Aside, "keep %s; an empty directory that takes no file (chattr +i) is in its "+
+				"place", s.Point)
 		}
 	}
 	for _, e := range p.Edits {

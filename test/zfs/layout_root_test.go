@@ -33,13 +33,13 @@ func (r *rig) plain() *plain {
 		r.freshMariaDB()
 	}
 	base := filepath.Join(r.dir, "plain")
-	p := &plain{data: filepath.Join(base, "mysql"), cnf: filepath.Join(base, "my.cnf")}
+	p := &plain{data: filepath.Join(base, "mysql"), cnf: filepath.Join(r.dir, "my.cnf")} // where the server cannot write
 	socket, port := filepath.Join(base, "my.sock"), testhost.FreePort(r.t)
 	p.text = fmt.Appendf(nil, "[mysqld]\ndatadir = %s\nsocket = %s\nport = %d\nbind_address = 127.0.0.1\npid_file "+
 		"= %s.pid\n"+
 		"log_error = %s/error.log\ninnodb_buffer_pool_size = 32M\ninnodb_log_file_size = 32M\nskip_name_resolve\n"+
 		"log_bin = bin\nserver_id = 1\n", p.data, socket, port, socket, base)
-	if err := errors.Join(os.Mkdir(base, 0o777), os.Chmod(r.dir, 0o777), os.Chmod(base, 0o777),
+	if err := errors.Join(os.Mkdir(base, 0o777), os.Chmod(base, 0o777),
 		os.WriteFile(p.cnf, p.text, 0o644)); err != nil {
 		r.t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func (p *plain) end() {
 func (p *plain) login() {
 	p.r.t.Helper()
 	if err := p.use("mysql", "root@unix("+p.socket+")/"); err != nil {
-		text, _ := os.ReadFile(filepath.Join(filepath.Dir(p.cnf), "error.log"))
+		text, _ := os.ReadFile(filepath.Join(filepath.Dir(p.data), "error.log"))
 		p.r.t.Fatalf("%v\n%s", err, text)
 	}
 }
