@@ -152,8 +152,8 @@ func (m checks) fits(ctx context.Context) error {
 	rec := m.rec
 	moved := func(format string, args ...any) error {
 		return api.Errorf(api.CodeRefused, "the data stays on ZFS, and nothing was changed now. Stop the server in "+
-			"order and have it write where the plan has it, or copy its files back yourself; --lose-new-data goes back "+
-			"to what was there before the move", format, args...)
+			"order and have it write where the plan has it, or copy its files back yourself; --lose-new-data goes "+
+			"back to what was there before the move", format, args...)
 	}
 	for _, o := range rec.Originals {
 		if is, err := o.present(); err != nil || !is {

@@ -33,7 +33,8 @@ func (r *rig) plain() *plain {
 		r.freshMariaDB()
 	}
 	base := filepath.Join(r.dir, "plain")
-	p := &plain{data: filepath.Join(base, "mysql"), cnf: filepath.Join(r.dir, "my.cnf")} // where the server cannot write
+	// The option file is where the server cannot write.
+	p := &plain{data: filepath.Join(base, "mysql"), cnf: filepath.Join(r.dir, "my.cnf")}
 	socket, port := filepath.Join(base, "my.sock"), testhost.FreePort(r.t)
 	p.text = fmt.Appendf(nil, "[mysqld]\ndatadir = %s\nsocket = %s\nport = %d\nbind_address = 127.0.0.1\npid_file "+
 		"= %s.pid\n"+

@@ -134,8 +134,9 @@ func (s Session) layoutApplyCmd() *cobra.Command {
 		Short: "move a database onto data sets of ZFS, or end a move that was cut off",
 		Long: `apply does what plan shows: makes the data sets, stops the server, copies its files and compares each
 byte, renames the old directories to NAME` + zfslayout.Suffix + `, edits the option file, mounts, starts the server
-and waits until it answers. Each step is written down before. What fails is taken back. After a kill or a crash of the
-host the same command without --pool goes on, and zfs rollback takes it back.
+and waits until it answers. Each step is written down before. What fails is taken back, unless the server has already
+run on ZFS after an earlier call, or its new data cannot be copied back. After a kill or a crash of the host the same
+command without --pool goes on, and zfs rollback takes it back.
 
 The old directories stay until zfs finish.`,
 		Example: `  bulkhead zfs apply mysql3306 --pool tank --reason "snapshots"
@@ -195,7 +196,8 @@ func (s Session) layoutRollbackCmd() *cobra.Command {
 		Short: "put a database back where it was before zfs apply",
 		Long: `rollback takes a move back from wherever it is: stops the server, copies what is new on ZFS since the
 move into the old directories and compares each byte, gives directories and option files back, starts the server, and
-then destroys the data sets that apply made. A data set with snapshots stays, and a pool always does.
+then destroys the data sets that apply made. A data set with snapshots stays, and a pool always does. It refuses, and
+changes nothing, where the old directories are gone or full, or where the files are no longer parted as zfs plan had it.
 
 --lose-new-data goes back to the old directories as they were when the server was stopped for the move: everything
 that was written since is lost with the data sets.`,
@@ -231,7 +233,8 @@ func (s Session) layoutFinishCmd() *cobra.Command {
 		Use:   "finish INSTANCE",
 		Short: "remove the old directories after zfs apply",
 		Long: `finish removes the directories that zfs apply kept, and nothing else. The server has to answer on its
-data sets. There is no way back after it. The option file as it was stays beside the edited one, as NAME` +
+data sets, and in the directories nothing may be mounted and no file open. There is no way back after it. The option file as it
+was stays beside the edited one, as NAME` +
 			zfslayout.Suffix + `.`,
 		Example: `  bulkhead zfs finish mysql3306 --dry-run
   bulkhead zfs finish mysql3306`,
