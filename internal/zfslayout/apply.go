@@ -141,25 +141,7 @@ func (m *Mover) stop(ctx context.Context, rec *Record) error {
 	if err != nil {
 		return fmt.Errorf("stop %s: %w", rec.Plan.Instance, err)
 	}
-	return m.unused(ctx, rec)
-}
-
-// unused says who has files of the instance open.
-func (m *Mover) unused(ctx context.Context, rec *Record) error {
-	dirs := []string{}
-	for _, s := range rec.Plan.Sets {
-		if s.Point != "" {
-			dirs = append(dirs, s.Point)
-		}
-		if s.Aside != "" {
-			dirs = append(dirs, s.Aside)
-		}
-	}
-	holders, err := m.Holders(ctx, dirs)
-	if err == nil && len(holders) > 0 {
-		err = api.Errorf(api.CodeRefused, "stop them first", "files of %s are open: %v", rec.Plan.Instance, holders)
-	}
-	return err
+	return (checks{m, rec}).unused(ctx)
 }
 
 // start starts the server if it does not run, and waits until it answers. One that ends meanwhile, since it was told to
@@ -225,31 +207,9 @@ func (m *Mover) copyAll(ctx context.Context, rec *Record) error {
 		if s.Point == "" {
 			continue
 		}
-		dir, err := rec.old(s)
-		if err != nil {
+		if err := m.setAside(rec, s); err != nil {
 			return err
 		}
-		if dir == s.Point {
-			m.say("renaming %s to %s", s.Point, s.Aside)
-			if err := rename(s.Point, s.Aside); err != nil {
-				return err
-			}
-			m.at("renamed " + s.Point)
-		}
-		if m.MountTable.onlyAt(s.Name, s.Point) == nil { // an earlier call came as far as that
-			continue
-		}
-		if err := m.MountTable.unmounted(s.Point); err != nil {
-			return err
-		}
-		open, err := empty(s.Point)
-		if err != nil {
-			return err
-		}
-		if open != nil {
-			m.warn("%v", open)
-		}
-		m.at("made " + s.Point)
 	}
 	for _, s := range rec.Plan.Sets {
 		if s.Kind == "" {
@@ -267,10 +227,40 @@ func (m *Mover) copyAll(ctx context.Context, rec *Record) error {
 			return err
 		}
 	}
-	if err := m.unused(ctx, rec); err != nil {
+	if err := (checks{m, rec}).unused(ctx); err != nil {
 		return err
 	}
 	return m.editAll(rec)
+}
+
+// setAside gives a directory the name that it is kept under, and makes the one that a data set is mounted at.
+func (m *Mover) setAside(rec *Record, s Set) error {
+	dir, err := rec.old(s)
+	if err != nil {
+		return err
+	}
+	if dir == s.Point {
+		m.say("renaming %s to %s", s.Point, s.Aside)
+		if err := rename(s.Point, s.Aside); err != nil {
+			return err
+		}
+		m.at("renamed " + s.Point)
+	}
+	if m.MountTable.onlyAt(s.Name, s.Point) == nil { // an earlier call came as far as that
+		return nil
+	}
+	if err := m.MountTable.unmounted(s.Point); err != nil {
+		return err
+	}
+	open, err := empty(s.Point)
+	if err != nil {
+		return err
+	}
+	if open != nil {
+		m.warn("%v", open)
+	}
+	m.at("made " + s.Point)
+	return nil
 }
 
 // copySet copies the files of one data set and compares them. The stamp is of the files as they were compared.

@@ -127,18 +127,7 @@ func (m *Mover) mountAt(ctx context.Context, rec *Record, s Set, point, canmount
 		mounted = false
 	}
 	if !mounted {
-		if err := errors.Join(m.MountTable.onlyAt(s.Name, ""), bare(point)); err != nil {
-			return err
-		}
-		if d.Get("canmount") != "noauto" { // else the new point would have it mounted there at once
-			if err := m.ZFS.Set(ctx, map[string]string{"canmount": "noauto"}, s.Name); err != nil {
-				return err
-			}
-		}
-		if err := m.ZFS.Set(ctx, map[string]string{"mountpoint": point}, s.Name); err != nil {
-			return err
-		}
-		if err := m.ZFS.Mount(ctx, s.Name); err != nil {
+		if err := m.mount(ctx, d, point); err != nil {
 			return err
 		}
 	}
@@ -155,6 +144,22 @@ func (m *Mover) mountAt(ctx context.Context, rec *Record, s Set, point, canmount
 		return m.ZFS.Set(ctx, map[string]string{"canmount": canmount}, s.Name)
 	}
 	return nil
+}
+
+// mount mounts a data set that is mounted nowhere at an empty directory.
+func (m *Mover) mount(ctx context.Context, d *zfs.Dataset, point string) error {
+	if err := errors.Join(m.MountTable.onlyAt(d.Name, ""), bare(point)); err != nil {
+		return err
+	}
+	if d.Get("canmount") != "noauto" { // else the new point would have it mounted there at once
+		if err := m.ZFS.Set(ctx, map[string]string{"canmount": "noauto"}, d.Name); err != nil {
+			return err
+		}
+	}
+	if err := m.ZFS.Set(ctx, map[string]string{"mountpoint": point}, d.Name); err != nil {
+		return err
+	}
+	return m.ZFS.Mount(ctx, d.Name)
 }
 
 // takeOff unmounts a data set that is in its place, for good.
@@ -193,7 +198,7 @@ func (m *Mover) destroySets(ctx context.Context, rec *Record) (stayed []string, 
 		if one != nil {
 			return stayed, one
 		}
-		if holds, one := m.holds(ctx, rec, s); one != nil {
+		if holds, one := (checks{m, rec}).holds(ctx, s); one != nil {
 			return stayed, one
 		} else if holds || len(snapshots) > 0 || s.Kind == "" && len(stayed) > 0 {
 			stayed = append(stayed, s.Name)
@@ -207,19 +212,6 @@ func (m *Mover) destroySets(ctx context.Context, rec *Record) (stayed []string, 
 	}
 	m.clear(rec)
 	return stayed, err
-}
-
-// holds says whether there is something in a data set that never belongs to what is copied back out of it.
-func (m *Mover) holds(ctx context.Context, rec *Record, s Set) (bool, error) {
-	if len(s.Only) == 0 {
-		return false, nil
-	}
-	at, err := m.reach(ctx, rec, s)
-	if err != nil {
-		return false, err
-	}
-	others, _, err := foreign(at, s.Only)
-	return len(others) > 0, errors.Join(err, m.takeOff(ctx, rec, s))
 }
 
 // clear removes the directories of data sets that were not in their place, as far as they are empty.

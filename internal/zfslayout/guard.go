@@ -34,10 +34,10 @@ func keep(p *Plan) (map[string]string, error) {
 
 // old gives the directory that has the files of a set that were there before the move: where it always was, or aside.
 // It is an error that it is at neither place.
-func (rec *Record) old(s Set) (string, error) {
+func (r *Record) old(s Set) (string, error) {
 	for _, dir := range []string{s.From + Suffix, s.From} {
 		id, err := treecopy.Identity(dir)
-		if err == nil && id == rec.Kept[s.From] {
+		if err == nil && id == r.Kept[s.From] {
 			return dir, nil
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -46,16 +46,16 @@ func (rec *Record) old(s Set) (string, error) {
 	}
 	return "", api.Errorf(api.CodeRefused, "mount what it lies on, or give it its name again",
 		"the directory %s of before the move is neither there nor at %s%s (%s)", s.From, s.From, Suffix,
-		rec.Kept[s.From])
+		r.Kept[s.From])
 }
 
 // whole sees that the old directories are there.
-func (rec *Record) whole() error {
-	for _, s := range rec.Plan.Sets {
+func (r *Record) whole() error {
+	for _, s := range r.Plan.Sets {
 		if s.Kind == "" {
 			continue
 		}
-		if _, err := rec.old(s); err != nil {
+		if _, err := r.old(s); err != nil {
 			return err
 		}
 	}
@@ -63,8 +63,8 @@ func (rec *Record) whole() error {
 }
 
 // source is where the old files of a set are now.
-func (rec *Record) source(s Set) (treecopy.Tree, error) {
-	dir, err := rec.old(s)
+func (r *Record) source(s Set) (treecopy.Tree, error) {
+	dir, err := r.old(s)
 	return treecopy.Tree{Dir: dir, Only: s.Only, Except: s.Except}, err
 }
 
@@ -272,6 +272,37 @@ func (m checks) room(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// unused says who has files of the instance open.
+func (m checks) unused(ctx context.Context) error {
+	dirs := []string{}
+	for _, s := range m.rec.Plan.Sets {
+		if s.Point != "" {
+			dirs = append(dirs, s.Point)
+		}
+		if s.Aside != "" {
+			dirs = append(dirs, s.Aside)
+		}
+	}
+	holders, err := m.Holders(ctx, dirs)
+	if err == nil && len(holders) > 0 {
+		err = api.Errorf(api.CodeRefused, "stop them first", "files of %s are open: %v", m.rec.Plan.Instance, holders)
+	}
+	return err
+}
+
+// holds says whether there is something in a data set that never belongs to what is copied back out of it.
+func (m checks) holds(ctx context.Context, s Set) (bool, error) {
+	if len(s.Only) == 0 {
+		return false, nil
+	}
+	at, err := m.reach(ctx, m.rec, s)
+	if err != nil {
+		return false, err
+	}
+	others, _, err := foreign(at, s.Only)
+	return len(others) > 0, errors.Join(err, m.takeOff(ctx, m.rec, s))
 }
 
 // idle sees that the directory aside is the one that the move put there, that nothing is mounted in it, and that nobody

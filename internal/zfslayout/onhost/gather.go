@@ -226,6 +226,17 @@ func (f *gathering) devices() {
 	}
 }
 
+// editable tries the edits of a plan.
+func (f *gathering) editable(p *zfslayout.Plan) {
+	for _, e := range p.Edits {
+		if err := zfslayout.Editable(e, p.DataDir); err != nil {
+			f.Against = append(f.Against, zfslayout.Refusal{
+				What: fmt.Sprintf("the option file %s cannot be edited: %v", e.File, err),
+				Hint: "give it to root, in a directory that only root can write to"})
+		}
+	}
+}
+
 // dirs looks at the directories that the plan is about, and measures those that are copied.
 func (f *gathering) dirs(ctx context.Context, h *host.Host) error {
 	mounts, err := mountinfo.Read(h.Root)
@@ -253,13 +264,7 @@ func (f *gathering) dirs(ctx context.Context, h *host.Host) error {
 	}
 	moved := []string{}
 	first := zfslayout.Make(f.Facts) // which knows no sizes yet
-	for _, e := range first.Edits {
-		if err := zfslayout.Editable(e, first.DataDir); err != nil {
-			f.Against = append(f.Against, zfslayout.Refusal{
-				What: fmt.Sprintf("the option file %s cannot be edited: %v", e.File, err),
-				Hint: "give it to root, in a directory that only root can write to"})
-		}
-	}
+	f.editable(first)
 	for _, s := range first.Sets {
 		for _, name := range []string{s.Point, s.Aside} {
 			if name != "" {
