@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"bulkhead/internal/engine"
+	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/linux/sysroot"
 	"bulkhead/internal/systemd"
@@ -65,6 +66,26 @@ func TestIn(t *testing.T) {
 		data + zfslayout.Suffix: false, dir: false, "": false} {
 		if in(p, name) != is {
 			t.Errorf("%q", name)
+		}
+	}
+}
+
+// A process that has a file below a directory open holds it, and one that has another one open does not.
+func TestHolders(t *testing.T) {
+	h := &host.Host{Proc: procfs.New(sysroot.New("/"))}
+	if _, err := h.Proc.OpenFiles(1); err != nil {
+		t.Skipf("only a root of the whole host sees what every process has open: %v", err)
+	}
+	dir := t.TempDir()
+	f, err := os.Create(filepath.Join(dir, "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for name, want := range map[string]int{dir: os.Getpid(), dir + "2": 0} {
+		got, err := Holders(h)(t.Context(), []string{name})
+		if err != nil || len(got) > 1 || want != 0 && (len(got) != 1 || got[0].PID != want) || want == 0 && len(got) > 0 {
+			t.Errorf("%s: %v, %v", name, got, err)
 		}
 	}
 }
