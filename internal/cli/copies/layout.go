@@ -233,8 +233,8 @@ func (s Session) layoutFinishCmd() *cobra.Command {
 		Use:   "finish INSTANCE",
 		Short: "remove the old directories after zfs apply",
 		Long: `finish removes the directories that zfs apply kept, and nothing else. The server has to answer on its
-data sets, and in the directories nothing may be mounted and no file open. There is no way back after it. The option file as it
-was stays beside the edited one, as NAME` +
+data sets, and in the directories nothing may be mounted and no file open. There is no way back after it. The option
+file as it was stays beside the edited one, as NAME` +
 			zfslayout.Suffix + `.`,
 		Example: `  bulkhead zfs finish mysql3306 --dry-run
   bulkhead zfs finish mysql3306`,
