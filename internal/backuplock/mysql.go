@@ -194,14 +194,9 @@ func (m *mysqlServer) position(ctx context.Context) (Position, error) {
 	if p.AtLeast {
 		return p, m.logStatus(ctx, &p)
 	}
-	ask, replicas := "SHOW MASTER STATUS", "SHOW SLAVE STATUS"
-	switch {
-	case m.mariadb:
-		replicas = "SHOW ALL SLAVES STATUS"
-	case m.since("8.2.0"):
-		ask, replicas = "SHOW BINARY LOG STATUS", "SHOW REPLICA STATUS"
-	case m.since("8.0.22"):
-		replicas = "SHOW REPLICA STATUS"
+	ask, replicas := "SHOW MASTER STATUS", m.showReplicas()
+	if !m.mariadb && m.since("8.2.0") {
+		ask = "SHOW BINARY LOG STATUS"
 	}
 	rows, err := m.rows(ctx, ask)
 	if err != nil {

@@ -221,22 +221,28 @@ func (s *server) exec(statement string) {
 	}
 }
 
+// freshMariaDB makes the data directory of a MariaDB that never ran.
+func (r *rig) freshMariaDB() {
+	r.t.Helper()
+	dir, err := os.MkdirTemp("", "bhz-fresh")
+	if err == nil {
+		err = os.Chmod(dir, 0o755)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.must("mariadb-install-db", "--no-defaults", "--user=mysql", "--datadir="+dir, "--skip-test-db",
+		"--auth-root-authentication-method=socket", "--auth-root-socket-user=root", "--skip-name-resolve",
+		"--force", "--innodb-log-file-size=32M")
+	fresh = dir
+}
+
 // mariadb starts a MariaDB on two datasets: data, and redo log with binary log.
 func (r *rig) mariadb() *server {
 	r.t.Helper()
 	data, log := r.datasets("my", "mysql", "16K")
 	if fresh == "" {
-		dir, err := os.MkdirTemp("", "bhz-fresh")
-		if err == nil {
-			err = os.Chmod(dir, 0o755)
-		}
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		r.must("mariadb-install-db", "--no-defaults", "--user=mysql", "--datadir="+dir, "--skip-test-db",
-			"--auth-root-authentication-method=socket", "--auth-root-socket-user=root", "--skip-name-resolve",
-			"--force", "--innodb-log-file-size=32M")
-		fresh = dir
+		r.freshMariaDB()
 	}
 	r.must("cp", "-a", fresh+"/.", data)
 	r.must("mv", data+"/ib_logfile0", log)

@@ -27,9 +27,11 @@ func ZFS(out io.Writer, look func() (*transaction.Controller, error), print func
 ) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "zfs",
-		Short: "databases on ZFS: a look, snapshots",
-		Long:  "zfs looks at databases on ZFS, and makes, lists and removes snapshots of them.",
+		Short: "databases on ZFS: a look, the move onto it, snapshots",
+		Long: "zfs looks at databases on ZFS, moves them onto data sets and back, and makes, lists and removes " +
+			"snapshots of them.",
 		Example: `  bulkhead zfs check
+  bulkhead zfs plan mysql3306 --pool tank
   bulkhead zfs snapshot mysql3306 before-upgrade`,
 	}
 	c.AddCommand(zfsCheckCmd(out, look, print))

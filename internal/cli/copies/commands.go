@@ -4,5 +4,6 @@ import "github.com/spf13/cobra"
 
 // Commands gives the verbs.
 func (s Session) Commands() []*cobra.Command {
-	return []*cobra.Command{s.snapshotCmd(), s.listCmd(), s.pruneCmd()}
+	return []*cobra.Command{s.layoutPlanCmd(), s.layoutApplyCmd(), s.layoutRollbackCmd(), s.layoutFinishCmd(),
+		s.snapshotCmd(), s.listCmd(), s.pruneCmd()}
 }

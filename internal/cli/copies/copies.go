@@ -1,4 +1,5 @@
-// Package copies has the verbs of zfs that make, list and remove snapshots of databases.
+// Package copies has the verbs of zfs that change something: those that move a database onto data sets and back, and
+// those that make, list and remove snapshots.
 package copies
 
 import (

@@ -30,6 +30,8 @@ type mysqlConfig struct {
 	Path     string            // the first file that was there, "" if none
 	values   map[string]string // names with "_"
 	from     map[string]string // "FILE:LINE" of each value
+	shared   map[string]bool   // those in a section that clients read, too
+	lines    []string          // "FILE:LINE" of each line that sets something for the server
 	Includes []string          // files and directories that were included
 }
 
@@ -38,6 +40,7 @@ type mysqlConfig struct {
 func readMySQLConfig(read func(string) []byte, list func(string) []string, args map[string]string) mysqlConfig {
 	r := mysqlConfigReader{read: read, list: list, suffix: args["defaults_group_suffix"]}
 	r.config.values, r.config.from = make(map[string]string), make(map[string]string)
+	r.config.shared = make(map[string]bool)
 	if _, none := args["no_defaults"]; none {
 		return r.config
 	}
@@ -72,7 +75,7 @@ func (r *mysqlConfigReader) file(name string, depth int) (found bool) {
 	if data == nil {
 		return false
 	}
-	ours := false // inside a section that the server reads
+	ours, shared := false, false // inside a section that the server reads, or that clients read, too
 	number := 0
 	for line := range strings.Lines(string(data)) {
 		line = strings.TrimSpace(line)
@@ -84,10 +87,13 @@ func (r *mysqlConfigReader) file(name string, depth int) (found bool) {
 		case line[0] == '[':
 			section, _, _ := strings.Cut(line[1:], "]")
 			ours = r.serverSection(strings.TrimSpace(section))
+			shared = strings.HasPrefix(strings.TrimSpace(section), "client")
 		case ours:
 			key, value, _ := strings.Cut(line, "=")
 			option := mysqlOption(strings.TrimSpace(key))
 			r.config.values[option], r.config.from[option] = mysqlValue(value), name+":"+strconv.Itoa(number)
+			r.config.shared[option] = shared
+			r.config.lines = append(r.config.lines, r.config.from[option])
 		}
 	}
 	return true
@@ -157,6 +163,16 @@ func (o MySQLOptions) From(name string) string {
 		return "the command line"
 	}
 	return o.Files.from[name]
+}
+
+// Lines are those of option files that the server reads settings from, "/etc/my.cnf:12", also where a later one or the
+// command line has the last word.
+func (o MySQLOptions) Lines() []string { return o.Files.lines }
+
+// Shared says whether an option is set in a section of a file that clients read, too.
+func (o MySQLOptions) Shared(name string) bool {
+	_, ok := o.Args[name]
+	return !ok && o.Files.shared[name]
 }
 
 // Value returns an option, "" when it is not set.

@@ -3,6 +3,7 @@ package options
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -43,6 +44,10 @@ func TestMySQLWithListed(t *testing.T) {
 		if got := o.Value(name) + " " + o.From(name); got != want {
 			t.Errorf("%s: %q", name, got)
 		}
+	}
+	want := []string{"/etc/my.cnf:2", "/etc/my.cnf.d/aa.cnf:2", "/etc/my.cnf.d/zz-site.cnf:3"}
+	if got := o.Lines(); !slices.Equal(got, want) { // of a setting with the last word elsewhere, too
+		t.Errorf("lines %q, want %q", got, want)
 	}
 }
 

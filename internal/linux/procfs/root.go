@@ -104,6 +104,17 @@ func (h FS) ReadRootFile(pid int, name string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
+// Sees says whether a process finds the same file or directory under a path, which has no symbolic links, as the
+// caller.
+func (h FS) Sees(pid int, name string) bool {
+	own, err := os.Stat(h.Root.Path(name))
+	if err != nil {
+		return false
+	}
+	its, err := os.Stat(h.Root.Path(fmt.Sprintf("/proc/%d/root", pid)) + name)
+	return err == nil && os.SameFile(own, its)
+}
+
 // rootOf opens the root directory of a process. A captured host has one tree for all.
 func rootOf(r *sysroot.FS, pid int, root string) (*os.Root, error) {
 	if r.Live() {

@@ -36,3 +36,46 @@ func (t Tools) Destroy(ctx context.Context, name string) error {
 	_, err := t.Run(ctx, t.ZFS, "destroy", name)
 	return err
 }
+
+// Create makes a file system. ZFS mounts it where canmount is not off or noauto.
+func (t Tools) Create(ctx context.Context, properties map[string]string, name string) error {
+	args := []string{"create"}
+	for _, property := range slices.Sorted(maps.Keys(properties)) {
+		args = append(args, "-o", property+"="+properties[property])
+	}
+	_, err := t.Run(ctx, t.ZFS, append(args, name)...)
+	return err
+}
+
+// Mount mounts a file system at its mountpoint.
+func (t Tools) Mount(ctx context.Context, name string) error {
+	_, err := t.Run(ctx, t.ZFS, "mount", name)
+	return err
+}
+
+// Unmount unmounts a file system; ZFS refuses it while somebody has a file of it open.
+func (t Tools) Unmount(ctx context.Context, name string) error {
+	_, err := t.Run(ctx, t.ZFS, "unmount", name)
+	return err
+}
+
+// DestroyFilesystem removes one file system with all that is in it. ZFS refuses one that has snapshots or others below.
+// The file system has a property with a value that only its maker knows: no other is destroyed.
+func (t Tools) DestroyFilesystem(ctx context.Context, name, property, value string) error {
+	list, err := t.Datasets(ctx, name)
+	if err != nil {
+		return err
+	}
+	if len(list) != 1 || list[0].Properties[property] != (Property{value, "local"}) || value == "" {
+		return fmt.Errorf("destroy %q: it is not what was made", name)
+	}
+	_, err = t.Run(ctx, t.ZFS, "destroy", name)
+	return err
+}
+
+// CreatePool makes a pool by the arguments of zpool create. Devices that hold something are refused
+// by zpool(8), as long as nothing forces it.
+func (t Tools) CreatePool(ctx context.Context, arguments []string) error {
+	_, err := t.Run(ctx, t.Zpool, append([]string{"create"}, arguments...)...)
+	return err
+}

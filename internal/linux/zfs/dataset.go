@@ -74,6 +74,11 @@ func (t Tools) Datasets(ctx context.Context, names ...string) ([]Dataset, error)
 	return t.get(ctx, "filesystem", "all", nil, names...)
 }
 
+// Below gives a file system and all below it, with some properties, which this version must know or which are a user's.
+func (t Tools) Below(ctx context.Context, properties []string, name string) ([]Dataset, error) {
+	return t.get(ctx, "filesystem", strings.Join(properties, ","), []string{"-r"}, name)
+}
+
 // Snapshots gives those of a dataset and of all datasets below it.
 func (t Tools) Snapshots(ctx context.Context, dataset string) ([]Snapshot, error) {
 	found, err := t.get(ctx, "snapshot", "all", []string{"-r"}, dataset)

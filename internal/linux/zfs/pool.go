@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -95,6 +96,12 @@ func (t Tools) Pools(ctx context.Context) ([]Pool, error) {
 		pools = append(pools, p)
 	}
 	return pools, nil
+}
+
+// HasPool says whether a pool is imported.
+func (t Tools) HasPool(ctx context.Context, name string) (bool, error) {
+	out, err := t.Run(ctx, t.Zpool, "list", "-H", "-o", "name")
+	return slices.Contains(strings.Split(out, "\n"), name), err
 }
 
 // number reads a number of -p, with the sign that some versions add; -1 where there is none.
