@@ -62,7 +62,9 @@ type Request struct {
 func (r Request) What() string {
 	words := append(slices.Clone(r.Assign), r.Rules...)
 	for _, t := range r.Tune {
-		words = append(words, t.Rule)
+		if !slices.Contains(words, t.Rule) {
+			words = append(words, t.Rule)
+		}
 	}
 	if r.Of != "" {
 		words = append(words, r.Of)

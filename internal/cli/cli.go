@@ -32,7 +32,6 @@ import (
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/schedule"
 	"bulkhead/internal/cli/screen"
-	"bulkhead/internal/cli/selinux"
 	"bulkhead/internal/cli/switches"
 	"bulkhead/internal/cli/unit"
 	"bulkhead/internal/cli/usage"
@@ -198,7 +197,7 @@ Start here:
 	flags.BoolVar(&s.json, "json", false, "print JSON")
 	addGroup(root, groupLook, "Look:", append(s.observing().Look(), discoverCmd(s), checkCmd(s), planCmd(s),
 		advice.Command(s.out, s.look, s.print), statusCmd(s), memory.Command(s.out, s.look, s.print), explainCmd(s),
-		switches.Command(s.out, s.look, s.print), selinux.Command(s.out, s.look, s.print), verifyCmd(s), notesCmd(s),
+		switches.Command(s.out, s.look, s.print), selinuxCmd(s), verifyCmd(s), notesCmd(s),
 		historyCmd(s), schedule.Command(schedule.Session{Out: s.out,
 			Policy: &s.policy, Parsed: s.parsed, Print: s.print}))...)
 	addGroup(root, groupChange, "Change:", applyCmd(s), setCmd(s), unsetCmd(s), tuneCmd(s), runCmd(s), moveCmd(s),

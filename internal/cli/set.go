@@ -7,6 +7,7 @@ import (
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/cli/advice"
+	"bulkhead/internal/cli/selinux"
 	"bulkhead/internal/cli/usage"
 )
 
@@ -53,10 +54,20 @@ func tuneCmd(s *session) *cobra.Command {
 	return advice.TuneCommand(advice.Session{
 		Out: s.out, Look: s.look, Open: s.open, Print: s.print, Change: s.change, Reply: s.printReply,
 		Do: s.do, Progress: s.stderr,
-		Flags: func(c *cobra.Command) func(verb string) api.Request {
-			ch := &change{}
-			s.trialFlags(c, ch)
-			return ch.request
-		},
+		Flags: s.onTrial,
 	})
+}
+
+func selinuxCmd(s *session) *cobra.Command {
+	c := selinux.Command(s.out, s.look, s.print)
+	c.AddCommand(selinux.Changes(selinux.Session{Out: s.out, Open: s.open, Print: s.print, Change: s.change,
+		Flags: s.onTrial})...)
+	return c
+}
+
+// onTrial gives a verb the flags of changes that may wait to be confirmed, and then the request that they make.
+func (s *session) onTrial(c *cobra.Command) func(verb string) api.Request {
+	ch := &change{}
+	s.trialFlags(c, ch)
+	return ch.request
 }

@@ -39,7 +39,7 @@ func tune(ctx context.Context, c *transaction.Controller, r api.Request, reply *
 		all = slices.DeleteFunc(all, func(o state.Tuned) bool {
 			return o.Name == t.Name || o.Name == tunable.Twin(t.Name)
 		})
-		t.At, t.By, t.Reason = c.Now(), r.By, r.Reason
+		t.At, t.By, t.Reason, t.Asked = c.Now(), r.By, r.Reason, true
 		all = append(all, t)
 	}
 	return settle(ctx, c, r, reply, s, all)
@@ -84,18 +84,33 @@ func untune(ctx context.Context, c *transaction.Controller, r api.Request, reply
 		return err
 	}
 	for _, rule := range r.Rules {
+		if rule == state.RuleSELinux {
+			continue // its verb names nothing else
+		}
 		if !slices.ContainsFunc(s.Tuned, func(t state.Tuned) bool { return strings.EqualFold(t.Rule, rule) }) {
 			return api.Errorf(api.CodeUsage, "`bulkhead tune status` lists what it did",
 				"`tune apply` did nothing by %s", rule)
 		}
 	}
+	defer func() {
+		if len(r.Rules) == 0 && slices.ContainsFunc(s.Tuned, func(t state.Tuned) bool {
+			return t.Rule == state.RuleSELinux
+		}) {
+			reply.Notes = append(reply.Notes, "settings of SELinux stay, as a database may need them: `bulkhead "+
+				"selinux rollback` takes them back")
+		}
+	}()
 	left := slices.DeleteFunc(slices.Clone(s.Tuned), func(t state.Tuned) bool {
-		return len(r.Rules) == 0 || slices.ContainsFunc(r.Rules, func(rule string) bool {
+		return len(r.Rules) == 0 && t.Rule != state.RuleSELinux || slices.ContainsFunc(r.Rules, func(rule string) bool {
 			return strings.EqualFold(t.Rule, rule)
 		})
 	})
 	if len(left) == len(s.Tuned) {
-		reply.Text = "nothing to do: `tune apply` has nothing in force"
+		verb := "tune apply"
+		if slices.Equal(r.Rules, []string{state.RuleSELinux}) {
+			verb = "selinux apply"
+		}
+		reply.Text = "nothing to do: `" + verb + "` has nothing in force"
 		return nil
 	}
 	return settle(ctx, c, r, reply, s, left)

@@ -242,6 +242,7 @@ type tuneTrial struct {
 	step           func(*machine, plan.Step)
 	boot           func(*machine)
 	held           func(*machine) string // what the machine has, nil for settings
+	rules          []string              // that the rollback names
 }
 
 // tuneKilled kills tune apply and tune rollback after each of their steps.
@@ -254,7 +255,7 @@ func tuneKilled(t *testing.T, trial tuneTrial) {
 				r := api.Request{Verb: verb, Tune: trial.settings}
 				if verb == "tune rollback" {
 					m.tune(r.Tune...)
-					r.Tune, want = nil, trial.tuned
+					r.Tune, r.Rules, want = nil, trial.rules, trial.tuned
 				}
 				m.AfterStep = func(i int, s plan.Step) {
 					trial.step(m, s)

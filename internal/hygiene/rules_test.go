@@ -175,7 +175,8 @@ func doors(s source) []string {
 		prefix   string
 		packages []string
 	}{
-		{"os/exec", []string{"bench", "linux/relaunch", "linux/tunable/bootline", "linux/zfs"}},
+		{"os/exec", []string{"bench", "linux/relaunch", "linux/tunable/bootline", "linux/tunable/sepolicy",
+			"linux/zfs"}},
 		{"go.yaml.in/yaml", []string{"policy/yamlform"}},
 		{"github.com/spf13", []string{"cli"}},
 		{"github.com/coreos/go-systemd", []string{"systemd"}},

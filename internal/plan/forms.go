@@ -13,6 +13,7 @@ import (
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/linux/tunable"
 	"bulkhead/internal/linux/tunable/mounted"
+	"bulkhead/internal/linux/tunable/sepolicy"
 	"bulkhead/internal/linux/tunable/service"
 	"bulkhead/internal/netshape/request"
 	"bulkhead/internal/policy"
@@ -194,6 +195,8 @@ func (r *renderer) briefChange(s Step) string {
 		text = mounted.Fstab + ": " + text
 	case s.Kind == mounted.KindMounted:
 		text = mounted.Point(s.Target) + ", as it is mounted: " + text
+	case s.Kind == sepolicy.KindLabels:
+		text = s.Addr + ": " + sepolicy.Human(s.Old) + " -> " + sepolicy.Human(s.New)
 	case s.Kind == tunable.KindBootFile:
 		text = s.Addr + ": " + tunable.Human(s.Old) + " -> " + tunable.Human(s.New)
 	default:

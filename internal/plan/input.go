@@ -208,6 +208,8 @@ type Originals struct {
 	Disks map[change.Target]string
 	// Tuned holds what settings of the kernel and boot files held before bulkhead changed them, in whichever boot.
 	Tuned map[change.Target]string
+	// Wrote holds what bulkhead wrote there last.
+	Wrote map[change.Target]string
 	// FavorDynmods says that bulkhead switched the mount option on in this boot.
 	FavorDynmods bool
 }

@@ -15,6 +15,8 @@ type Tuning struct {
 	Value string
 	From  string // who asks, where it is not the policy
 	Pos   Pos
+	// Asked says that this change asks for it, and not one before.
+	Asked bool
 	// Lasting is the name over boots, and Disk the kernel's name of the disk, of a setting of one that was found.
 	Lasting, Disk string
 }

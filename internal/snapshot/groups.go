@@ -281,7 +281,11 @@ func (r *Reader) observeScores(v *Snapshot) {
 		OOMScoreAdj: r.Store.InBoot(boot).Scores(), Subtree: r.Store.InBoot(boot).Subtree(),
 		Disks:        valuesBefore(r.Store.InBoot(boot).Originals(), ofDisk),
 		Tuned:        valuesBefore(r.Store.InBoot(boot).Lasting(), func(change.Target) bool { return true }),
+		Wrote:        map[change.Target]string{},
 		FavorDynmods: r.Store.InBoot(boot).Changed(plan.FavorDynmods.Target()),
+	}
+	for _, c := range r.Store.InBoot(boot).Lasting() {
+		v.Observed.Originals.Wrote[c.Target] = c.New
 	}
 	maps.Copy(v.Observed.Originals.Tuned, valuesBefore(r.Store.InBoot(boot).Originals(), func(t change.Target) bool {
 		return t.Kind == tunable.KindQueueByName

@@ -16,7 +16,12 @@ type Tuned struct {
 	At     time.Time `json:"at"`
 	By     string    `json:"by"`
 	Reason string    `json:"reason,omitempty"`
+	// Asked says that the change that is being made asks for it.
+	Asked bool `json:"-"`
 }
+
+// RuleSELinux stands where a rule of advice stands for what `selinux apply` sets.
+const RuleSELinux = "selinux"
 
 // IsLimit says whether it is a limit of a group.
 func (t Tuned) IsLimit() bool { return t.On != "" }
@@ -30,7 +35,11 @@ func Tunings(all []Tuned) (tunings []policy.Tuning) {
 		if t.IsLimit() {
 			continue
 		}
-		tunings = append(tunings, policy.Tuning{Name: t.Name, Value: t.Value, From: "tune apply " + t.Rule})
+		from := "tune apply " + t.Rule
+		if t.Rule == RuleSELinux {
+			from = "selinux apply"
+		}
+		tunings = append(tunings, policy.Tuning{Name: t.Name, Value: t.Value, From: from, Asked: t.Asked})
 	}
 	return tunings
 }

@@ -25,6 +25,7 @@ import (
 	"bulkhead/internal/journal"
 	"bulkhead/internal/journal/statedir"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/linux/tunable/sepolicy"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/snapshot"
@@ -61,6 +62,9 @@ type Controller struct {
 	// Remount and UpdateLoader are those of tunable.Host. For tests, whose mounts and boot loaders are none.
 	Remount      func(point string, flags uintptr, data string) error
 	UpdateLoader func(ctx context.Context) error
+	// ChangePolicy and Labels are those of tunable.Host, for tests, too.
+	ChangePolicy func(ctx context.Context, program string, args ...string) error
+	Labels       sepolicy.Labeller
 	mu           sync.Mutex // guards opened and mounted
 	opened       *cgroup.Tree
 	model        bool // of a test: what lies below Root may be written

@@ -43,7 +43,7 @@ func (c *Controller) Observe(ctx context.Context, v *View, l ViewOptions) error 
 	if err != nil { // v stays as it was: who has it goes on with its members
 		return err
 	}
-	v.Snapshot = seen
+	v.Snapshot, v.quick = seen, l.Cache != nil
 	if err := c.ReadTuning(ctx, v); err != nil {
 		c.Log.Warn("a setting of the kernel cannot be read", "err", err)
 	}

@@ -6,7 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 
+	"bulkhead/internal/atomicfile"
 	"bulkhead/internal/change"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/tunable/outside"
@@ -20,11 +23,18 @@ const OutsideVerb = "outside"
 // outsideUnit is the service in which it runs. There is one at a time, under the lock of the state directory.
 const outsideUnit = "bulkhead-outside.service"
 
-// order is what it is told.
+// order is what it is told. A value that is too long for an argument (MAX_ARG_STRLEN of execve(2) is 128 KiB) is in a
+// file of the state directory.
 type order struct {
 	change.Target
-	Value string `json:"value"`
+	Value string `json:"value,omitempty"`
+	File  string `json:"file,omitempty"`
 }
+
+const (
+	longest   = 32 << 10 // bytes of a value in an argument
+	valueFile = "outside.value"
+)
 
 // sandbox has values written by a service of its own, which systemd starts outside of the agent's sandbox.
 type sandbox struct {
@@ -44,14 +54,15 @@ func (s sandbox) Write(ctx context.Context, t change.Target, value string) (bool
 	if err != nil {
 		return false, err
 	}
-	text, err := json.Marshal(order{t, value})
+	text, err := s.c.orderOf(t, value)
+	defer os.Remove(filepath.Join(s.c.Store.Dir(), valueFile))
 	if err != nil {
-		return false, err
+		return false, fmt.Errorf("write %s: %w", t, err)
 	}
 	err = m.StartTransient(ctx, systemd.Transient{
 		Name: outsideUnit, Description: "bulkhead, which writes what its agent's sandbox forbids",
 		// systemd reads no "$" and no "%" in what it is told so.
-		Exec:       []string{s.c.exe, OutsideVerb, base64.RawURLEncoding.EncodeToString(text)},
+		Exec:       []string{s.c.exe, OutsideVerb, text},
 		Properties: []systemd.Property{{Name: "Type", Value: "oneshot"}},
 	})
 	if err != nil { // a failed one would keep the name
@@ -59,6 +70,19 @@ func (s sandbox) Write(ctx context.Context, t change.Target, value string) (bool
 			m.ResetFailed(ctx, outsideUnit))
 	}
 	return true, err
+}
+
+// orderOf is an order as an argument. The file with a value that is too long for one is to be removed.
+func (c *Controller) orderOf(t change.Target, value string) (string, error) {
+	o := order{Target: t, Value: value}
+	if len(value) > longest {
+		o.Value, o.File = "", filepath.Join(c.Store.Dir(), valueFile)
+		if _, err := atomicfile.Write(atomicfile.OS{}, o.File, []byte(value), 0o600); err != nil {
+			return "", err
+		}
+	}
+	text, err := json.Marshal(o)
+	return base64.RawURLEncoding.EncodeToString(text), err
 }
 
 // Settle stops who still writes for an agent that is gone.
@@ -85,6 +109,12 @@ func (c *Controller) WriteOutside(ctx context.Context, text string) error {
 	}
 	if err != nil {
 		return fmt.Errorf("read what is to be written: %w", err)
+	}
+	if o.File != "" {
+		if data, err = os.ReadFile(o.File); err != nil {
+			return fmt.Errorf("read what is to be written: %w", err)
+		}
+		o.Value = string(data)
 	}
 	return c.tunable().WriteHere(ctx, o.Target, o.Value)
 }

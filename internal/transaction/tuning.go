@@ -9,6 +9,7 @@ import (
 	"bulkhead/internal/change"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/tunable"
+	"bulkhead/internal/linux/tunable/sepolicy"
 	"bulkhead/internal/linux/tunable/service"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/systemd/unitfiles"
@@ -21,6 +22,9 @@ func (c *Controller) ReadTuning(ctx context.Context, v *View) error {
 		v.Actuators = c.actuators(v.Tree, v.Facts, v.Releasing)
 	}
 	targets := slices.Collect(maps.Keys(v.Observed.Originals.Tuned))
+	if v.quick {
+		v.Observed.Values = trusted(v)
+	}
 	for _, t := range v.Tune {
 		targets = append(targets, t.Target())
 		if file, exists := tunable.BootFile(t.Target().Kind); exists {
@@ -32,6 +36,33 @@ func (c *Controller) ReadTuning(ctx context.Context, v *View) error {
 	}
 	return v.readValues(ctx, targets)
 }
+
+// trusted are values of targets that a look of the agent's does not read.
+func trusted(v *View) map[change.Target]string {
+	values := maps.Clone(v.Observed.Values)
+	if values == nil {
+		values = map[change.Target]string{}
+	}
+	for target, before := range v.Observed.Originals.Tuned { // a command gives it back, and not the agent
+		if ofSELinux(target) {
+			values[target] = before
+		}
+	}
+	for _, t := range v.Tune {
+		if !ofSELinux(t.Target()) {
+			continue
+		}
+		values[t.Target()] = t.Value
+		if running, has := tunable.Running(t.Target()); has {
+			values[running] = t.Value
+		}
+	}
+	return values
+}
+
+// ofSELinux says whether a target is of SELinux's policy: looks of the agent do not read it. A tree may have a million
+// files, and a program that changes the policy works on it for minutes.
+func ofSELinux(t change.Target) bool { return sepolicy.NamePrefix(t.Kind) != "" }
 
 // Overruled says which lines of other files set the settings that are wanted after bulkhead's own file, at boot.
 func Overruled(c *Controller, v *View) map[change.Target]string {

@@ -54,6 +54,8 @@ var Alone = []Mode{
 	{Name: "memory", Release: "bookworm", Cgroups: "unified", Only: "internal/memory", Nodes: 4,
 		Words: []string{"hugepagesz=1G", "hugepages=2:1,3:1"}},
 	{Name: "zfs", Release: "bookworm", Cgroups: "unified", Only: "test/zfs", Extra: "zfs"},
+	{Name: "selinux", Release: "bookworm", Systemd: true, Cgroups: "unified", Only: "test/selinux", Extra: "selinux",
+		Words: []string{"security=selinux", "selinux=1", "enforcing=0", "audit=1"}},
 	{Name: "deb-plain", Release: "bookworm", Cgroups: "unified", Only: last, Tests: "^TestInitPackage"},
 }
 

@@ -21,6 +21,7 @@ import (
 	"bulkhead/internal/linux/tunable/bootline"
 	"bulkhead/internal/linux/tunable/hugepool"
 	"bulkhead/internal/linux/tunable/mounted"
+	"bulkhead/internal/linux/tunable/sepolicy"
 	"bulkhead/internal/linux/tunable/service"
 	"bulkhead/internal/state"
 	"bulkhead/internal/transaction"
@@ -442,13 +443,17 @@ func printTuned(out io.Writer, all []api.Tuning) {
 		return
 	}
 	for _, t := range all {
+		differs := !t.Limit && !tunable.Same(tunable.Target(t.Name), t.Wanted, t.Holds)
+		for _, text := range []*string{&t.Wanted, &t.Holds, &t.Before, &t.Running} {
+			*text = sepolicy.Human(*text)
+		}
 		render.Printf(out, "%s = %s\n", t.Name, t.Wanted)
 		if t.Disk != "" {
 			render.Printf(out, "  disk     %s\n", t.Disk)
 		}
 		if t.Limit {
 			render.Printf(out, "  limit    of a group: `bulkhead verify` reads it back\n")
-		} else if !tunable.Same(tunable.Target(t.Name), t.Wanted, t.Holds) {
+		} else if differs {
 			missing := "not in this kernel"
 			switch {
 			case t.Unit:
@@ -457,6 +462,8 @@ func printTuned(out io.Writer, all []api.Tuning) {
 				missing = "not in " + mounted.Fstab
 			case strings.HasPrefix(t.Name, bootline.Prefix):
 				missing = "not in " + bootline.File
+			case strings.HasPrefix(t.Name, sepolicy.Prefix):
+				missing = "not in the local policy"
 			}
 			render.Printf(out, "  DIFFERS  it is %s\n", cmp.Or(t.Holds, missing))
 		}
@@ -472,6 +479,9 @@ func printTuned(out io.Writer, all []api.Tuning) {
 		}
 		if t.Running != "" {
 			what := "the running process has"
+			if strings.HasPrefix(t.Name, sepolicy.Prefix) {
+				what = "in force is"
+			}
 			if strings.HasPrefix(t.Name, mounted.Prefix) {
 				what = "it is mounted with"
 			}

@@ -21,6 +21,7 @@ import (
 	"bulkhead/internal/linux/tunable/bootline"
 	"bulkhead/internal/linux/tunable/hugepool"
 	"bulkhead/internal/linux/tunable/outside"
+	"bulkhead/internal/linux/tunable/sepolicy"
 	"bulkhead/internal/linux/tunable/service"
 )
 
@@ -47,6 +48,9 @@ type Host struct {
 	// Remount and UpdateLoader are those of mounted.Host and bootline.Host.
 	Remount      func(point string, flags uintptr, data string) error
 	UpdateLoader func(ctx context.Context) error
+	// ChangePolicy and Labels are Run and Files of sepolicy.Host.
+	ChangePolicy func(ctx context.Context, program string, args ...string) error
+	Labels       sepolicy.Labeller
 }
 
 // Settings is the actuator of KindSysctl and of KindAttribute.

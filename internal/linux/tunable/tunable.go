@@ -1,12 +1,13 @@
 // Package tunable has the actuators of settings of the running kernel, and of the files that give the host the same
 // settings when it boots: sysctls below /proc/sys (sysctl(8), sysctl.d(5)) and attributes below /sys (tmpfiles.d(5)).
-// Its settings of services are those of package service, options of mounts those of package mounted, and arguments of
-// the kernel's command line those of package bootline.
+// Its settings of services are those of package service, options of mounts those of package mounted, arguments of the
+// kernel's command line those of package bootline, and local settings of SELinux those of package sepolicy.
 //
 // What is written outlives a boot, as the files set it again: changes of these kinds are undone in later boots, too.
 package tunable
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -18,12 +19,13 @@ import (
 	"bulkhead/internal/linux/tunable/hugepool"
 	"bulkhead/internal/linux/tunable/mounted"
 	"bulkhead/internal/linux/tunable/outside"
+	"bulkhead/internal/linux/tunable/sepolicy"
 	"bulkhead/internal/linux/tunable/service"
 )
 
 // Lasting are the kinds of this package whose values outlive a boot.
-var Lasting = []change.Kind{KindSysctl, KindAttribute, KindQueue, KindBootFile, service.KindSetting,
-	service.KindLimit, mounted.KindListed, mounted.KindMounted, bootline.KindArgument}
+var Lasting = append([]change.Kind{KindSysctl, KindAttribute, KindQueue, KindBootFile, service.KindSetting,
+	service.KindLimit, mounted.KindListed, mounted.KindMounted, bootline.KindArgument}, sepolicy.Lasting...)
 
 // own are settings that are no files of the kernel's below /proc/sys or /sys, by how their names begin.
 var own = []struct {
@@ -35,6 +37,7 @@ var own = []struct {
 	{service.Prefix, service.Check, service.Target},
 	{mounted.Prefix, mounted.Check, mounted.Target},
 	{bootline.Prefix, bootline.Check, bootline.Target},
+	{sepolicy.Prefix, sepolicy.Check, sepolicy.Target},
 }
 
 // Grouped says whether a name is of a thing that has several settings, "disk vda" or "kernel", and how their names
@@ -44,7 +47,7 @@ func Grouped(name string) (lead string, groups bool) {
 		return bootline.Prefix, true
 	}
 	for _, o := range own {
-		if strings.HasPrefix(name, o.prefix) && o.prefix != bootline.Prefix {
+		if strings.HasPrefix(name, o.prefix) && o.prefix != bootline.Prefix && o.prefix != sepolicy.Prefix {
 			return name + "/", true
 		}
 	}
@@ -83,6 +86,9 @@ func (h Host) ofBoot() change.Actuators {
 		bootline.KindArgument: outside.Loaded{Actuator: written(bootline.KindArgument),
 			Reader: &bootLoader{h.bootline(), h.Outside}},
 	}
+	for kind := range h.sepolicy().Actuators() {
+		all[kind] = sepolicy.Waiting{Actuator: written(kind), Host: h.sepolicy()}
+	}
 	if h.Systemd != nil && h.Root.Exists("/run/systemd/system") {
 		all[mounted.KindListed] = outside.Loaded{Actuator: written(mounted.KindListed), Reader: fstabReader{h.Systemd}}
 	}
@@ -93,13 +99,19 @@ func (h Host) bootline() bootline.Host {
 	return bootline.Host{Root: h.Root, Dir: h.Dir, Update: h.UpdateLoader}
 }
 
+func (h Host) sepolicy() sepolicy.Host {
+	return sepolicy.Host{Root: h.Root, Dir: h.Dir, Run: h.ChangePolicy, Files: h.Labels}
+}
+
 // here are those actuators as they write in this process.
 func (h Host) here() change.Actuators {
 	mounts := mounted.Host{Root: h.Root, Dir: h.Dir, Remount: h.Remount}
-	return change.Actuators{
+	all := h.sepolicy().Actuators()
+	maps.Copy(all, change.Actuators{
 		mounted.KindListed: mounted.Listed{Host: mounts}, mounted.KindMounted: mounted.Mounted{Host: mounts},
 		bootline.KindArgument: bootline.Arguments{Host: h.bootline()},
-	}
+	})
+	return all
 }
 
 // Has says whether the host has what a setting is kept in: a line of fstab for the mount, a boot loader whose tool is
@@ -155,6 +167,9 @@ func Running(t change.Target) (running change.Target, has bool) {
 	if running, has = mounted.Running(t); has {
 		return running, has
 	}
+	if running, has = sepolicy.Running(t); has {
+		return running, has
+	}
 	return service.Running(t)
 }
 
@@ -166,6 +181,10 @@ func Counts(t change.Target) string {
 	if IsPool(t) {
 		return "a database takes huge pages when it starts, and keeps those that it has until it ends. Where the " +
 			"kernel gives too few it is asked to put memory together (vm.compact_memory), which may take seconds"
+	}
+	if t.Kind == sepolicy.KindBoolean {
+		return "when it is taken back: semanage can take only all local booleans out of the store at once, so where " +
+			"there are others this one stays there as \"off\", as it was by the policy's default"
 	}
 	return service.Counts(t)
 }
@@ -206,12 +225,12 @@ func Name(t change.Target) string {
 		service.KindLimit: service.Prefix, mounted.KindListed: mounted.Prefix, mounted.KindMounted: mounted.Prefix,
 		bootline.KindArgument: bootline.Prefix,
 	}[t.Kind]
-	return prefix + t.Addr
+	return cmp.Or(prefix, sepolicy.NamePrefix(t.Kind)) + t.Addr
 }
 
 // Check says what is wrong with a setting: its name is that of a sysctl, a path below /sys, "disk DISK/FILE",
-// "unit SERVICE/SETTING", "mount PLACE/OPTION" or "kernel ARGUMENT", and its value is one line of printable ASCII. nil
-// is nothing.
+// "unit SERVICE/SETTING", "mount PLACE/OPTION", "kernel ARGUMENT" or "selinux KIND WHAT", and its value is one line of
+// printable ASCII. nil is nothing.
 func Check(name, value string) error {
 	for _, o := range own {
 		if addr, is := strings.CutPrefix(name, o.prefix); is {
@@ -267,6 +286,9 @@ func Canonical(name string) string {
 
 // Same compares values of a target: those of settings by their words, as the kernel puts tabs between them.
 func Same(t change.Target, want, got string) bool {
+	if same, is := sepolicy.Same(t, want, got); is {
+		return same
+	}
 	switch t.Kind {
 	case KindBootFile, service.KindSetting, mounted.KindListed, mounted.KindMounted, bootline.KindArgument:
 		return want == got

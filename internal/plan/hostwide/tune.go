@@ -13,6 +13,7 @@ import (
 	"bulkhead/internal/linux/tunable"
 	"bulkhead/internal/linux/tunable/bootline"
 	"bulkhead/internal/linux/tunable/mounted"
+	"bulkhead/internal/linux/tunable/sepolicy"
 	"bulkhead/internal/linux/tunable/service"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/layout"
@@ -44,6 +45,13 @@ func Tune(in *plan.Input, forest *layout.Forest, out *plan.Plan) {
 		if tunable.Same(w.Target, w.Value, now) && !anew || !known || in.Leave[w.Target] != "" {
 			continue
 		}
+		if ofSELinux(w.Target) && !asked(in, w.Target) {
+			out.Notes = append(out.Notes, plan.Note{Key: w.Setting.Key, NotEnforced: true, Text: fmt.Sprintf(
+				"%s is %q and not %q, as it was set: somebody else has changed it, or the host was released. It "+
+					"stays; `bulkhead selinux apply` sets it again where it is needed", tunable.Name(w.Target),
+				sepolicy.Human(now), sepolicy.Human(w.Value))})
+			continue
+		}
 		step := plan.Step{Change: change.Of(w.Target, now, w.Value), Reason: plan.Reason(w.Setting),
 			Setting: w.Setting.Key}
 		if w.Kind == tunable.KindBootFile {
@@ -53,6 +61,17 @@ func Tune(in *plan.Input, forest *layout.Forest, out *plan.Plan) {
 		out.Steps = append(out.Steps, step)
 	}
 	out.Want = append(out.Want, wanted...)
+}
+
+// ofSELinux says whether a target is of SELinux's policy, which others change too.
+func ofSELinux(t change.Target) bool { return sepolicy.NamePrefix(t.Kind) != "" }
+
+// asked says whether this change asks for a target of SELinux, or for what is in force by it.
+func asked(in *plan.Input, target change.Target) bool {
+	return slices.ContainsFunc(in.Tune, func(t policy.Tuning) bool {
+		running, _ := tunable.Running(t.Target())
+		return t.Asked && (t.Target() == target || running == target)
+	})
 }
 
 // weighedSettings are the settings of disks that the weights of groups need, with what they need.
@@ -134,6 +153,10 @@ func missing(in *plan.Input, t policy.Tuning) string {
 	case target.Kind == bootline.KindArgument:
 		return fmt.Sprintf("%s: the boot loader here is none that tune knows (update-grub with %s): add %s=%s to the "+
 			"kernel command line yourself", t.Name, filepath.Dir(bootline.File), target.Addr, t.Value)
+	case target.Kind == sepolicy.KindLabels:
+		return t.Name + ": there is no such file here, or it has no label"
+	case sepolicy.NamePrefix(target.Kind) != "":
+		return t.Name + ": there is no policy store of SELinux here, or it cannot be read"
 	case target.Kind == service.KindSetting && !in.Facts.Systemd:
 		return t.Name + ": no systemd runs here: write it into the init script of the service, or for logins into " +
 			"/etc/security/limits.conf"
@@ -149,13 +172,37 @@ func GiveTuningBack(in *plan.Input, out *plan.Plan, wanted []plan.Wanted, why st
 	before := in.Observed.Originals.Tuned
 	for _, target := range slices.SortedFunc(maps.Keys(before), byAddr) {
 		now, known := in.Observed.Held(target)
-		if slices.ContainsFunc(wanted, func(w plan.Wanted) bool { return w.Target == target }) || !known ||
-			tunable.Same(target, before[target], now) && !comesBackWith(target, before[target], out.Steps) {
+		if slices.ContainsFunc(wanted, func(w plan.Wanted) bool { return w.Target == target }) ||
+			known && tunable.Same(target, before[target], now) && !comesBackWith(target, before[target], out.Steps) {
+			continue
+		}
+		if text := stays(in, target, now, known); text != "" {
+			out.Notes = append(out.Notes, plan.Note{Key: policy.Key("host.tune." + tunable.Name(target)),
+				NotEnforced: true, Text: text})
+			continue
+		}
+		if !known {
 			continue
 		}
 		out.Steps = append(out.Steps, plan.Step{Change: change.Of(target, now, before[target]), Reason: why})
 		counts(target, policy.Key("host.tune."+tunable.Name(target)), out)
 	}
+}
+
+// stays says why a setting of SELinux is not given back: it cannot be read, or somebody else has changed it since.
+// Labels of files are given back one by one.
+func stays(in *plan.Input, t change.Target, now string, known bool) string {
+	wrote, told := in.Observed.Originals.Wrote[t]
+	switch {
+	case !ofSELinux(t):
+	case !known:
+		return tunable.Name(t) + " cannot be read, and stays as it is: it is not there any more, or SELinux has no " +
+			"policy here now"
+	case told && t.Kind != sepolicy.KindLabels && !tunable.Same(t, wrote, now):
+		return fmt.Sprintf("%s is %q, which somebody else has set since; it stays. bulkhead had set %q, and %q was "+
+			"there before", tunable.Name(t), now, wrote, in.Observed.Originals.Tuned[t])
+	}
+	return ""
 }
 
 // counts notes from when on a change of a service counts.
@@ -181,7 +228,8 @@ func byName(a, b policy.Tuning) int {
 // byAddr puts what lies in /etc before others.
 func byAddr(a, b change.Target) int {
 	boot := func(t change.Target) int {
-		if slices.Contains([]change.Kind{tunable.KindBootFile, service.KindSetting, mounted.KindListed}, t.Kind) {
+		if slices.Contains([]change.Kind{tunable.KindBootFile, service.KindSetting, mounted.KindListed,
+			sepolicy.KindContext, sepolicy.KindBoolean}, t.Kind) {
 			return 0
 		}
 		return 1

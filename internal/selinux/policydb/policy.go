@@ -11,6 +11,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 const (
@@ -72,6 +73,12 @@ type Port struct {
 	Type      string
 	kind      uint32
 }
+
+// GeneralPorts are types of all ports that have no other one.
+var GeneralPorts = []string{"port_t", "unreserved_port_t", "ephemeral_port_t", "reserved_port_t", "hi_reserved_port_t"}
+
+// General says whether the ports are nobody's in particular.
+func (p Port) General() bool { return p.Type == "" || slices.Contains(GeneralPorts, p.Type) }
 
 // Decode reads a policy.
 func Decode(data []byte) (*Policy, error) {

@@ -147,6 +147,7 @@ func (j *judge) domain() bool {
 				j.because("its label is %s now", now)
 			}
 			j.fix("restorecon -v %s, and start the service again", quoted(d.Exe))
+			j.remedy(Remedy{Path: d.Exe, Class: "file", Types: []string{kind}, Listed: true})
 		}
 	}
 	switch {
@@ -201,12 +202,16 @@ func (j *judge) port(permissions []string) bool {
 		}
 		j.Kind = Port
 		j.because("%s has the type %s; %s may use %s", name, now.Type, j.Source, some(sortedNames(may)))
-		how := "-a"
+		how, owner := "-a", ""
 		if now.Low == d.Port && now.High == d.Port {
 			how = "-m"
+		}
+		if !now.General() {
+			owner = now.Type
 			j.because("%s is %s's own port: a server of that kind on this host would lose it", name, now.Type)
 		}
 		j.fix("semanage port %s -t %s -p %s %d", how, best, d.Protocol, d.Port)
+		j.remedy(Remedy{Port: fmt.Sprintf("%s/%d", d.Protocol, d.Port), Owner: owner, Types: []string{best}})
 	}
 	switch {
 	case len(seen) == 0:
@@ -255,6 +260,7 @@ func (j *judge) boolean(permissions []string) bool {
 		j.Kind = Boolean
 		j.because("the loaded policy allows it with boolean %s=%s", b.Name, to)
 		j.fix("setsebool -P %s %s", b.Name, to)
+		j.remedy(Remedy{Boolean: b.Name, On: b.On})
 	}
 	return j.Kind == Boolean
 }

@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"bulkhead/internal/selinux/avc"
+	"bulkhead/internal/selinux/policydb"
 )
 
 // What a reviewer objects to in a rule. These lists are about rules; what a path or a port should be is never taken
@@ -19,7 +20,7 @@ var (
 	generalTypes = []string{"tmp_t", "var_t", "var_lib_t", "var_run_t", "var_log_t", "etc_t", "usr_t", "default_t",
 		"unlabeled_t", "file_t", "root_t", "home_root_t", "user_home_t", "user_home_dir_t", "mnt_t", "nfs_t"}
 	// generalPorts are types of all ports that have no other one.
-	generalPorts = []string{"port_t", "unreserved_port_t", "ephemeral_port_t", "reserved_port_t", "hi_reserved_port_t"}
+	generalPorts = policydb.GeneralPorts
 	// starters are domains that start others, or that nothing confines.
 	starters = []string{"init_t", "initrc_t", "kernel_t", "unconfined_t", "unconfined_service_t"}
 	// capabilities that undo what the other rules hold back.

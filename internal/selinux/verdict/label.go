@@ -23,13 +23,7 @@ func (j *judge) label(permissions []string) bool {
 	}
 	found, others := map[Kind]int{}, []string{}
 	for _, at := range paths {
-		var kind Kind
-		var why string
-		if socket {
-			kind, why = j.socketLabel(at)
-		} else {
-			kind, why = j.fileLabel(at, permissions)
-		}
+		kind, why := j.labelOf(at, socket, permissions)
 		if kind == "" {
 			others = append(others, at)
 		}
@@ -57,6 +51,22 @@ func (j *judge) label(permissions []string) bool {
 		return j.place(others, permissions)
 	}
 	return j.Kind != ""
+}
+
+// labelOf compares the label of a path, or of a socket's file, with the one that it should have.
+func (j *judge) labelOf(at string, socket bool, permissions []string) (kind Kind, why string) {
+	class := j.Class
+	if socket {
+		class = "sock_file"
+		kind, why = j.socketLabel(at)
+	} else {
+		kind, why = j.fileLabel(at, permissions)
+	}
+	if kind == Label {
+		want, _ := j.Files.Expected(at, class)
+		j.remedy(Remedy{Path: at, Class: class, Types: []string{want}, Listed: true})
+	}
+	return kind, why
 }
 
 // socketLabel compares the label of a socket's file: a connection is allowed by both, the socket and its file.
@@ -124,7 +134,7 @@ func (j *judge) place(paths, permissions []string) bool {
 	}
 	where := "PATH"
 	if len(paths) > 0 {
-		where = paths[0]
+		where = path.Clean(paths[0]) // the kernel writes "/srv/db/" for the directory of a file
 	} else {
 		j.undecided("the path: the log has only the name %s (an audit rule makes the kernel write PATH records)",
 			some(namesOf(j.left)))
@@ -138,6 +148,9 @@ func (j *judge) place(paths, permissions []string) bool {
 	if where != "PATH" && j.Class != "dir" && (path.Dir(where) == "/tmp" || path.Dir(where) == "/var/tmp") {
 		j.fix("let the database use a directory of its own in place of %s (tmpdir), and label that", path.Dir(where))
 		return true
+	}
+	for _, at := range paths {
+		j.remedy(Remedy{Path: at, Class: j.Class, Types: may})
 	}
 	kind := may[0]
 	if len(may) > 1 {

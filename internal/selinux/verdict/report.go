@@ -88,6 +88,24 @@ type Verdict struct {
 	First    time.Time `json:"first,omitzero"`
 	Last     time.Time `json:"last,omitzero"`
 	Evidence []Line    `json:"evidence"`
+	// Remedies are what can be set on this host to put it right, as far as its policy was asked.
+	Remedies []Remedy `json:"-"`
+}
+
+// Remedy is a setting that puts denials right. One of Path, Program, Port, Boolean and Permissions is set.
+type Remedy struct {
+	// Path is a file or directory of a Class; Types are those that it may have. Listed says that the file contexts have
+	// its type already, so that only its label is wrong.
+	Path, Class string
+	Types       []string
+	Listed      bool
+	// Port is "tcp/4444", to have the first of Types. Owner is the type whose own port it is by now, "" is nobody's.
+	Port, Owner string
+	// Boolean is to be On.
+	Boolean string
+	On      bool
+	// Permissions are those of the rule that is needed.
+	Permissions []string
 }
 
 // Report is what is said of a log.
@@ -126,6 +144,8 @@ func (j *judge) because(format string, args ...any) {
 func (j *judge) undecided(format string, args ...any) {
 	j.Undecided = append(j.Undecided, fmt.Sprintf(format, args...))
 }
+
+func (j *judge) remedy(r Remedy) { j.Remedies = append(j.Remedies, r) }
 
 func (j *judge) fix(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); !slices.Contains(j.Fix, text) {

@@ -75,6 +75,9 @@ func (j *judge) decide(sweeps sweeps) {
 	j.Needed = avc.Rule(j.Source, j.Target, j.Class, permissions)
 	j.Because = append(j.Because, "no label, port or boolean was found that would put it right")
 	j.Fix = append(j.Fix, j.Needed)
+	if j.Policy == nil || j.Policy.Access(j.Source, j.Target, j.Class, permissions).Known { // semodule takes no other
+		j.remedy(Remedy{Permissions: permissions})
+	}
 }
 
 // linesOf gives the first denials, a different target or program first.

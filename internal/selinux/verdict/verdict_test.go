@@ -1,6 +1,7 @@
 package verdict_test
 
 import (
+	"cmp"
 	"encoding/hex"
 	"fmt"
 	"slices"
@@ -72,6 +73,9 @@ func TestVerdicts(t *testing.T) {
 		"a place without a label of its own": {host: verdict.Host{Policy: db},
 			log: denied("write", withIts, varLib, "file"), kind: verdict.Label,
 			fix: "semanage fcontext -a -t mysqld_db_t '/data/mysql/ibdata1(/.*)?'"},
+		"a directory that was looked up": {host: verdict.Host{Policy: allowing("mysqld_t mysqld_db_t dir write")},
+			log: denied("write", `comm="mysqld" path="/data/mysql/"`, varLib, "dir"), kind: verdict.Label,
+			fix: "semanage fcontext -a -t mysqld_db_t '/data/mysql(/.*)?', then restorecon -R -v /data/mysql"},
 		"two types are possible": {
 			host: verdict.Host{Policy: allowing("mysqld_t mysqld_db_t file write", "mysqld_t mysqld_log_t file write")},
 			log:  denied("write", withIts, varLib, "file"), kind: verdict.Label, fix: "semanage fcontext -a -t TYPE"},
@@ -299,5 +303,21 @@ func TestOverBroad(t *testing.T) {
 	v := only(t, verdict.Host{}, from("a:b:unconfined_service_t:s0", "read", `comm="x"`, object("etc_t"), "file"))
 	if len(v.Broad) != 1 || v.Broad[0].Name != "unconfined source" {
 		t.Errorf("%+v", v.Broad)
+	}
+}
+
+// A port that is in somebody's range is that one's own, too.
+func TestPortInRange(t *testing.T) {
+	host := verdict.Host{Policy: policy{
+		allowed: map[string]bool{"mysqld_t mysqld_port_t tcp_socket name_bind": true},
+		ports: []policydb.Port{{Protocol: "tcp", Low: 27017, High: 27019, Type: "mongod_port_t"},
+			{Protocol: "tcp", Low: 1024, High: 32767, Type: "unreserved_port_t"},
+			{Protocol: "tcp", Low: 3306, High: 3306, Type: "mysqld_port_t"}}}}
+	for port, owner := range map[string]string{"27018": "mongod_port_t", "23306": ""} {
+		target := "system_u:object_r:" + cmp.Or(owner, "unreserved_port_t") + ":s0"
+		v := only(t, host, denied("name_bind", `comm="mysqld" src=`+port, target, "tcp_socket"))
+		if len(v.Remedies) != 1 || v.Remedies[0].Owner != owner || !strings.HasPrefix(v.Fix[0], "semanage port -a ") {
+			t.Errorf("%s: %+v, %q", port, v.Remedies, v.Fix)
+		}
 	}
 }

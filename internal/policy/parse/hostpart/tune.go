@@ -3,8 +3,10 @@ package hostpart
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"bulkhead/internal/linux/tunable"
+	"bulkhead/internal/linux/tunable/sepolicy"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/yamlform"
 )
@@ -70,6 +72,10 @@ func settingsOf(v yamlform.Item) (all []yamlform.Entry) {
 func readTuning(e yamlform.Entry) (t policy.Tuning, ok bool) {
 	text, ok := e.Item.Text()
 	if !ok {
+		return t, false
+	}
+	if strings.HasPrefix(e.Name, sepolicy.Prefix) {
+		e.Item.Fail("", "host.tune: SELinux is not set by a policy: `bulkhead selinux apply` sets it")
 		return t, false
 	}
 	t = policy.Tuning{Name: tunable.Canonical(e.Name), Value: text, Pos: e.Key.Pos()}
