@@ -1,14 +1,16 @@
 package advice
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"bulkhead/internal/advise"
 	"bulkhead/internal/advise/fact"
+	"bulkhead/internal/cli/render"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/tunable"
@@ -93,25 +95,24 @@ type share struct {
 	unknown bool
 }
 
-// limitsOfGroups are the limits of huge pages that this host's groups get with the pool, and why a group gets none.
-// Where no policy is in force there is no group.
-func limitsOfGroups(ctx context.Context, c *transaction.Controller, set *fact.Set, page int64) (limits []state.Tuned,
-	notes []string, err error) {
-	v, s, err := c.Membership(ctx)
+// limitsOfGroups are the limits of huge pages that this host's groups get with the pool; why a group gets none is
+// printed. Where no policy is in force there is no group.
+func limitsOfGroups(cmd *cobra.Command, c *transaction.Controller, set *fact.Set, page int64) ([]state.Tuned, error) {
+	v, s, err := c.Membership(cmd.Context())
 	if v == nil && s != nil && s.Applied == nil {
-		return nil, nil, nil
+		return nil, nil
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	limits, notes = hugeLimits(set, v, page)
-	if len(limits) == 0 {
-		return nil, notes, nil
+	limits, notes := hugeLimits(set, v, page)
+	if why := noHugeLimits(v.Facts); why != "" && len(limits) > 0 {
+		limits, notes = nil, append(notes, "no group gets a limit of huge pages: "+why)
 	}
-	if why := noHugeLimits(v.Facts); why != "" {
-		return nil, append(notes, "no group gets a limit of huge pages: "+why), nil
+	for _, n := range notes {
+		render.Printf(cmd.ErrOrStderr(), "note: %s\n", n)
 	}
-	return limits, notes, nil
+	return limits, nil
 }
 
 // noHugeLimits says why groups of this host are not limited; "" is nothing.

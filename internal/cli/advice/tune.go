@@ -130,14 +130,10 @@ func (s Session) tunings(cmd *cobra.Command, names []string, o *options) ([]tuni
 	asked := slices.DeleteFunc(slices.Clone(rep.Findings), func(f advise.Finding) bool {
 		return len(names) > 0 && !isNamed(names, f.Rule)
 	})
-	var notes []string
 	if slices.ContainsFunc(asked, func(f advise.Finding) bool { return f.Change.Key == hugepool.Sysctl }) {
-		if on.limits, notes, err = limitsOfGroups(cmd.Context(), c, facts, on.page); err != nil {
+		if on.limits, err = limitsOfGroups(cmd, c, facts, on.page); err != nil {
 			return nil, err
 		}
-	}
-	for _, n := range notes {
-		render.Printf(cmd.ErrOrStderr(), "note: %s\n", n)
 	}
 	for _, f := range asked {
 		all = append(all, tuningOf(f, on).with(rep.Findings, on))

@@ -236,12 +236,7 @@ func (c *checking) judge(p places.Place, kind places.Kind, end selinux.Component
 		return true
 	}
 	f.About, f.Missing, f.Denied = Label, a.Missing, true
-	f.Why = fmt.Sprintf("%s is not allowed %s on %s, whose type is %s", c.Domain, strings.Join(a.Missing, ", "),
-		end.Path, has)
-	if of != end.Class {
-		f.Why = fmt.Sprintf("in %s, whose type is %s, %s may not make a %s that it may use (%s)", end.Path, has,
-			c.Domain, of, strings.Join(a.Missing, ", "))
-	}
+	f.Why = c.denied(end, a, of)
 	tree := end.Class == "dir" && !parent && c.alone(end.Path, kind)
 	switch {
 	case parent && kind != places.Data:
@@ -262,6 +257,16 @@ func (c *checking) judge(p places.Place, kind places.Kind, end selinux.Component
 	c.fix(&f, a, allowed, usual, tree)
 	c.add(f, said(p.Setting, p.From))
 	return false
+}
+
+// denied says what the domain may not do; of is the class that it is about.
+func (c *checking) denied(end selinux.Component, a policydb.Access, of string) string {
+	missing, has := strings.Join(a.Missing, ", "), typeOf(end.Label)
+	if of != end.Class {
+		return fmt.Sprintf("in %s, whose type is %s, %s may not make a %s that it may use (%s)", end.Path, has,
+			c.Domain, of, missing)
+	}
+	return fmt.Sprintf("%s is not allowed %s on %s, whose type is %s", c.Domain, missing, end.Path, has)
 }
 
 // usual is the type that the file contexts give the customary path of a kind, where the domain may use it so. A type of
