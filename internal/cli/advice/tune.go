@@ -450,18 +450,7 @@ func printTuned(out io.Writer, all []api.Tuning) {
 		if t.Limit {
 			render.Printf(out, "  limit    of a group: `bulkhead verify` reads it back\n")
 		} else if differs {
-			missing := "not in this kernel"
-			switch {
-			case t.Unit:
-				missing = "not in the drop-in of the service"
-			case strings.HasPrefix(t.Name, mounted.Prefix):
-				missing = "not in " + mounted.Fstab
-			case strings.HasPrefix(t.Name, bootline.Prefix):
-				missing = "not in " + bootline.File
-			case strings.HasPrefix(t.Name, sepolicy.Prefix):
-				missing = "not in the local policy"
-			}
-			render.Printf(out, "  DIFFERS  it is %s\n", cmp.Or(t.Holds, missing))
+			render.Printf(out, "  DIFFERS  it is %s\n", cmp.Or(t.Holds, missingFrom(t)))
 		}
 		render.Printf(out, "  by       %s\n", t.From)
 		if t.Before != "" {
@@ -491,4 +480,19 @@ func printTuned(out io.Writer, all []api.Tuning) {
 			render.Printf(out, "  %s %s, after bulkhead's file: take that line out\n", when, t.Overruled)
 		}
 	}
+}
+
+// missingFrom says where a setting that is not there should be.
+func missingFrom(t api.Tuning) string {
+	switch {
+	case t.Unit:
+		return "not in the drop-in of the service"
+	case strings.HasPrefix(t.Name, mounted.Prefix):
+		return "not in " + mounted.Fstab
+	case strings.HasPrefix(t.Name, bootline.Prefix):
+		return "not in " + bootline.File
+	case strings.HasPrefix(t.Name, sepolicy.Prefix):
+		return "not in the local policy"
+	}
+	return "not in this kernel"
 }

@@ -237,13 +237,8 @@ func (c *checking) judge(p places.Place, kind places.Kind, end selinux.Component
 	}
 	f.About, f.Missing, f.Denied = Label, a.Missing, true
 	f.Why = c.denied(end, a, of)
-	tree := end.Class == "dir" && !parent && c.alone(end.Path, kind)
-	switch {
-	case parent && kind != places.Data:
-		f.Why += "; where other programs have files in it, a directory of its own is safer"
-	case end.Class == "dir" && !tree:
-		f.Why += "; a directory of its own for what is " + string(kind) + " would be simpler"
-	}
+	tree, shared := c.whole(end, kind, parent)
+	f.Why += shared
 	if entries > 0 {
 		f.Path, tree = path.Dir(end.Path), true
 		f.Why += fmt.Sprintf("; so it is with %d entries of the directory", entries)
@@ -257,6 +252,17 @@ func (c *checking) judge(p places.Place, kind places.Kind, end selinux.Component
 	c.fix(&f, a, allowed, usual, tree)
 	c.add(f, said(p.Setting, p.From))
 	return false
+}
+
+// whole says whether all that is below a directory may be labelled with it, and what is to be said where not.
+func (c *checking) whole(end selinux.Component, kind places.Kind, parent bool) (tree bool, why string) {
+	switch {
+	case parent && kind != places.Data:
+		return false, "; where other programs have files in it, a directory of its own is safer"
+	case end.Class == "dir" && (parent || !c.alone(end.Path, kind)):
+		return false, "; a directory of its own for what is " + string(kind) + " would be simpler"
+	}
+	return end.Class == "dir", ""
 }
 
 // denied says what the domain may not do; of is the class that it is about.
