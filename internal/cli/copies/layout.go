@@ -56,7 +56,7 @@ against it. It changes nothing. The exit status is 5 where apply would refuse.
 A pool that is not there is made of --device: two or three disks become a mirror. A single disk and a file are refused
 unless --single-disk or --file-vdev says that this is meant, with a pool that is there, too.`,
 		Example: `  bulkhead zfs plan mysql3306 --pool tank
-  bulkhead zfs plan mysql3306 --pool tank --device /dev/disk/by-id/a --device /dev/disk/by-id/b`,
+  bulkhead zfs plan mysql3306 --pool db --device /dev/sdb --device /dev/sdc`,
 		Args: usage.Exactly(1, "say which instance"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			w, err := s.begin()
