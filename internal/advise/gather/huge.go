@@ -106,25 +106,16 @@ func wantsHuge(v fact.Values) bool {
 func hugeShm(h *host.Host, p *procfs.Process) fact.Value {
 	const file, ipcLock = "/proc/sys/vm/hugetlb_shm_group", 14 // CAP_IPC_LOCK of linux/capability.h
 	from := path.Join("/proc", strconv.Itoa(p.PID), "status")
-	status, err := h.Root.ReadText(from)
+	who, err := h.Proc.Identity(p.PID)
 	if err != nil {
 		return files.Because(err)
 	}
-	for line := range strings.Lines(status) {
-		if text, is := strings.CutPrefix(line, "CapEff:"); is {
-			set, err := strconv.ParseUint(strings.TrimSpace(text), 16, 64)
-			if err == nil && set&(1<<ipcLock) != 0 {
-				return fact.Known(true, from+" CapEff")
-			}
-		}
+	if who.Capabilities>>ipcLock&1 == 1 {
+		return fact.Known(true, from+" CapEff")
 	}
 	group, err := h.Root.ReadInt(file)
 	if err != nil {
 		return files.Because(err)
 	}
-	groups, err := h.Proc.Groups(p.PID)
-	if err != nil {
-		return files.Because(err)
-	}
-	return fact.Known(int64(p.GID) == group || slices.Contains(groups, int(group)), file+", "+from+" Gid, Groups")
+	return fact.Known(slices.Contains(who.Groups, int(group)), file+", "+from+" Gid, Groups")
 }

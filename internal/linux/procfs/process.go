@@ -386,16 +386,11 @@ func (h FS) Environ(pid int) ([]string, error) {
 
 // Groups returns the supplementary groups of a process, not nil when there are none. Errors: ErrExited.
 func (h FS) Groups(pid int) ([]int, error) {
-	dir, err := h.OpenProc(pid)
+	who, err := h.Identity(pid)
 	if err != nil {
 		return nil, err
 	}
-	defer dir.Close()
-	var p Process
-	if err := newProcReader(h, false).owner(dir, &p); err != nil {
-		return nil, dir.Failed(err)
-	}
-	return append([]int{}, p.Groups...), nil
+	return who.Groups[1:], nil
 }
 
 // Identity is whose a process is.
@@ -404,6 +399,8 @@ type Identity struct {
 	Groups []int // the effective one and the supplementary ones
 	// Sole says that the process has no other user: its real, saved and filesystem user ids are the same.
 	Sole bool
+	// Capabilities are the effective ones, by bit (linux/capability.h).
+	Capabilities uint64
 }
 
 // Identity reads whose a process is. Errors: ErrExited.
@@ -419,9 +416,10 @@ func (h FS) Identity(pid int) (Identity, error) {
 	}
 	s, err := parseStatus(text)
 	if err != nil {
-		return Identity{}, err
+		return Identity{}, dir.Failed(err)
 	}
-	return Identity{UID: s.uid, Groups: append([]int{s.gid}, s.groups...), Sole: !s.mixed}, nil
+	return Identity{UID: s.uid, Groups: append([]int{s.gid}, s.groups...), Sole: !s.mixed,
+		Capabilities: s.CapEffective}, nil
 }
 
 // ParentsFirst orders what is about processes so that a parent comes before its children: what a parent forks between
