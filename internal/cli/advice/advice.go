@@ -73,7 +73,7 @@ func Command(out io.Writer, look func() (*transaction.Controller, error), print 
 				names = append(names, i.Name)
 			}
 			if o.Instance != "" && !slices.Contains(names, o.Instance) {
-				return usage.Errorf(cmd, "no instance %q runs here: %s", o.Instance, render.ListOr(names, "none does"))
+				return usage.NoInstance(cmd, names, o.Instance)
 			}
 			o.Today = time.Now().Format(time.DateOnly)
 			rep := advise.Run(rules, facts, o)

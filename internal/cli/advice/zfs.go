@@ -85,8 +85,7 @@ root where /dev/zfs is for root alone, and waits for them no longer than some se
 					names = append(names, i.Name)
 				}
 				if o.Instance = args[0]; !slices.Contains(names, o.Instance) {
-					return usage.Errorf(cmd, "no instance %q runs here: %s", o.Instance,
-						render.ListOr(names, "none does"))
+					return usage.NoInstance(cmd, names, o.Instance)
 				}
 				layout.Places = slices.DeleteFunc(layout.Places, func(p zfsdata.Place) bool {
 					return p.Instance != o.Instance

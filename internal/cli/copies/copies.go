@@ -131,8 +131,7 @@ func (w *work) instance(cmd *cobra.Command, name string) (*disks.Disks, disks.Da
 		}
 		names = append(names, db.Instance.Name())
 	}
-	return nil, disks.DatabaseFiles{}, usage.Errorf(cmd, "no instance %q runs here: %s", name,
-		render.ListOr(names, "none does"))
+	return nil, disks.DatabaseFiles{}, usage.NoInstance(cmd, names, name)
 }
 
 // loginOf is how to log in to an instance: as it was given, or as root over the socket of MySQL or MariaDB, which lets

@@ -64,13 +64,15 @@ Nothing is changed; bulkhead tune sets the pool.`,
 			if err != nil {
 				return err
 			}
-			named := func(name string) int {
-				return slices.IndexFunc(all, func(i engine.Instance) bool { return i.Name() == name })
+			names, name := []string{}, ""
+			for _, i := range all {
+				names = append(names, i.Name())
 			}
-			for name := range logins {
-				if named(name) < 0 {
-					return usage.Errorf(cmd, "--dsn: no instance %q runs here: %s", name, namesOf(all))
-				}
+			if len(args) > 0 {
+				name = args[0]
+			}
+			if err := usage.Instances(cmd, names, name, logins); err != nil {
+				return err
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
 			defer stop()
@@ -84,14 +86,9 @@ Nothing is changed; bulkhead tune sets the pool.`,
 				}
 				return print(o, func() { printOverview(out, o) })
 			}
-			at := named(args[0])
+			at := slices.Index(names, name)
 			if at < 0 {
-				return usage.Errorf(cmd, "no instance %q runs here: %s", args[0], namesOf(all))
-			}
-			for name := range logins {
-				if name != args[0] {
-					return usage.Errorf(cmd, "--dsn is for %s, but the instance is %s", name, args[0])
-				}
+				return usage.NoInstance(cmd, names, name)
 			}
 			d, err := detailOf(ctx, c.Host, facts, m, all[at], ask)
 			if errors.Is(err, fs.ErrPermission) {
@@ -106,14 +103,6 @@ Nothing is changed; bulkhead tune sets the pool.`,
 	}
 	c.Flags().StringArrayVar(&dsn, "dsn", nil, usage.LoginsHelp)
 	return c
-}
-
-func namesOf(all []engine.Instance) string {
-	var names []string
-	for _, i := range all {
-		names = append(names, i.Name())
-	}
-	return render.ListOr(names, "none does")
 }
 
 // asking gives the settings of an instance, and why it was not asked for them.

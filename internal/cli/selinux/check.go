@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/confinement"
 	"bulkhead/internal/engine/recognise"
@@ -57,17 +56,8 @@ a path would need. Nothing is changed. Root may ask all of it.`,
 			if len(args) == 1 {
 				o.Instance = args[0]
 			}
-			for name := range logins {
-				if !slices.Contains(names, name) {
-					return usage.Errorf(cmd, "--dsn: no instance %q runs here: %s", name, render.ListOr(names,
-						"none does"))
-				}
-				if o.Instance != "" && name != o.Instance {
-					return usage.Errorf(cmd, "--dsn is for %s, but the instance is %s", name, o.Instance)
-				}
-			}
-			if o.Instance != "" && !slices.Contains(names, o.Instance) {
-				return usage.Errorf(cmd, "no instance %q runs here: %s", o.Instance, render.ListOr(names, "none does"))
+			if err := usage.Instances(cmd, names, o.Instance, logins); err != nil {
+				return err
 			}
 			if o.AuditLogs, err = auditLogs(c.Host.Root); err != nil {
 				return err

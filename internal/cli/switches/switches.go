@@ -117,7 +117,7 @@ func running(cmd *cobra.Command, h *host.Host, args []string, logins map[string]
 		}
 	}
 	if len(args) > 0 && !slices.Contains(names, args[0]) {
-		return usage.Errorf(cmd, "no instance %q runs here: %s", args[0], render.ListOr(names, "none does"))
+		return usage.NoInstance(cmd, names, args[0])
 	}
 	return nil
 }

@@ -1,6 +1,8 @@
 package usage
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -36,3 +38,32 @@ func Logins(cmd *cobra.Command, given []string) (map[string]*dblogin.Login, erro
 	}
 	return logins, nil
 }
+
+// Instances is the error of an instance that is named and does not run here, by the names of those that do, and of
+// logins that are for none of them, or for another one. "" is no instance that is named.
+func Instances(cmd *cobra.Command, names []string, instance string, logins map[string]*dblogin.Login) error {
+	for name := range logins {
+		if !slices.Contains(names, name) {
+			return Errorf(cmd, "--dsn: no instance %q runs here: %s", name, running(names))
+		}
+	}
+	if instance == "" {
+		return nil
+	}
+	if !slices.Contains(names, instance) {
+		return NoInstance(cmd, names, instance)
+	}
+	for name := range logins {
+		if name != instance {
+			return Errorf(cmd, "--dsn is for %s, but the instance is %s", name, instance)
+		}
+	}
+	return nil
+}
+
+// NoInstance is the error of an instance that does not run here, by the names of those that do.
+func NoInstance(cmd *cobra.Command, names []string, instance string) error {
+	return Errorf(cmd, "no instance %q runs here: %s", instance, running(names))
+}
+
+func running(names []string) string { return cmp.Or(strings.Join(names, ", "), "none does") }
