@@ -1,6 +1,7 @@
 package selinux
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -43,42 +44,37 @@ type Module struct {
 }
 
 // Modules are those of a store, sorted by priority and name. Only root may read them: the error matches
-// fs.ErrPermission. Stores are below /var/lib/selinux since libsemanage 2.4, in RHEL 7 below /etc/selinux.
+// fs.ErrPermission.
 func (h Host) Modules(store string) ([]Module, error) {
-	for _, dir := range []string{path.Join("/var/lib/selinux", path.Base(store)), store} {
-		dir = path.Join(dir, "active/modules")
-		priorities, err := h.Root.ReadDir(dir)
-		if errors.Is(err, fs.ErrNotExist) {
+	kept, err := h.Kept(store)
+	if err != nil {
+		return nil, err
+	}
+	dir := path.Join(kept, "active/modules")
+	priorities, err := h.Root.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	off, err := h.Root.ReadDir(path.Join(dir, "disabled"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	all := []Module{}
+	for _, p := range priorities {
+		n, err := strconv.Atoi(p)
+		if err != nil {
 			continue
 		}
+		names, err := h.Root.ReadDir(path.Join(dir, p))
 		if err != nil {
 			return nil, err
 		}
-		off, err := h.Root.ReadDir(path.Join(dir, "disabled"))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
+		for _, name := range names {
+			all = append(all, Module{Priority: n, Name: name, Disabled: slices.Contains(off, name)})
 		}
-		all := []Module{}
-		for _, p := range priorities {
-			n, err := strconv.Atoi(p)
-			if err != nil {
-				continue
-			}
-			names, err := h.Root.ReadDir(path.Join(dir, p))
-			if err != nil {
-				return nil, err
-			}
-			for _, name := range names {
-				all = append(all, Module{Priority: n, Name: name, Disabled: slices.Contains(off, name)})
-			}
-		}
-		slices.SortFunc(all, func(a, b Module) int {
-			if a.Priority != b.Priority {
-				return a.Priority - b.Priority
-			}
-			return strings.Compare(a.Name, b.Name)
-		})
-		return all, nil
 	}
-	return nil, fmt.Errorf("the modules of %s: %w", store, fs.ErrNotExist)
+	slices.SortFunc(all, func(a, b Module) int {
+		return cmp.Or(cmp.Compare(a.Priority, b.Priority), strings.Compare(a.Name, b.Name))
+	})
+	return all, nil
 }

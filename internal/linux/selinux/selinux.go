@@ -57,6 +57,18 @@ func (h Host) configured(name string) (value string, err error) {
 	return value, err
 }
 
+// Kept is the directory in which libsemanage keeps what the policy of a store is made of, with the directory "active"
+// below it: below /var/lib/selinux since libsemanage 2.4, in RHEL 7 below /etc/selinux. The error matches
+// fs.ErrNotExist where there is none, and may match fs.ErrPermission.
+func (h Host) Kept(store string) (string, error) {
+	for _, dir := range []string{path.Join("/var/lib/selinux", path.Base(store)), store} {
+		if _, err := h.Root.Lstat(dir + "/active"); !errors.Is(err, fs.ErrNotExist) {
+			return dir, err
+		}
+	}
+	return "", fmt.Errorf("what %s is made of: %w", store, fs.ErrNotExist)
+}
+
 // FileContexts are the texts that say which label a path has, in the order in which libselinux reads them; one that
 // is not there is "".
 type FileContexts struct{ Base, Homes, Local, Subs, SubsDist string }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"bulkhead/internal/selinux/filecon"
 	"bulkhead/internal/selinux/places"
 	"bulkhead/internal/selinux/verdict"
 )
@@ -70,7 +71,7 @@ func (c *checking) unconfined() {
 		}
 		c.Domain, f.Want = to, to
 		if c.Program != "" {
-			f.Pattern = verdict.Pattern(c.Program)
+			f.Pattern = filecon.Pattern(c.Program)
 			f.Fix = []string{fmt.Sprintf("semanage fcontext -a -t %s %s", kind, verdict.Quoted(f.Pattern)),
 				"restorecon -v " + verdict.Quoted(c.Program)}
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/linux/selinux"
+	"bulkhead/internal/selinux/filecon"
 	"bulkhead/internal/selinux/places"
 	"bulkhead/internal/selinux/policydb"
 	"bulkhead/internal/selinux/verdict"
@@ -308,7 +309,7 @@ func (c *checking) common(name, class string) string {
 
 // differs is for a label that suits, and is not the one that the file contexts give.
 func (c *checking) differs(p places.Place, f Finding, allowed func(string) bool, tree bool) {
-	pattern := verdict.Pattern(f.Path)
+	pattern := filecon.Pattern(f.Path)
 	if tree {
 		pattern += "(/.*)?"
 	}
@@ -341,7 +342,7 @@ func (c *checking) fix(f *Finding, a policydb.Access, allowed func(string) bool,
 	}
 	named := c.named(f.Path, f.Class)
 	if t := usual(); !named && t != "" && t != f.Has {
-		f.Want, f.Pattern = t, verdict.Pattern(f.Path)
+		f.Want, f.Pattern = t, filecon.Pattern(f.Path)
 		if tree {
 			f.Pattern += "(/.*)?"
 		}

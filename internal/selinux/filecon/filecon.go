@@ -172,3 +172,15 @@ func (s *spec) matches(path string) bool {
 	}
 	return !s.broken && s.compiled.MatchString(path)
 }
+
+// Pattern writes a path as a regular expression of file contexts.
+func Pattern(name string) string {
+	var b strings.Builder
+	for _, r := range name {
+		if strings.ContainsRune(`.^$?*+|[](){}\`, r) {
+			b.WriteByte('\\')
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}

@@ -124,7 +124,7 @@ func mentions(files Files, script, program string) (found []string) {
 
 // domain finds programs that run in a domain that is only there to start others.
 func (j *judge) domain() bool {
-	if !slices.Contains(starters, j.Source) {
+	if !Unconfined(j.Source) {
 		return false
 	}
 	seen := map[string]bool{}
@@ -140,13 +140,13 @@ func (j *judge) domain() bool {
 		if !known {
 			continue
 		}
-		if to := j.Starts.Domain("init_t", kind); to != "" && to != j.Source && !slices.Contains(starters, to) {
+		if to := j.Starts.Domain("init_t", kind); to != "" && to != j.Source && !Unconfined(to) {
 			j.Kind = Domain
 			j.because("%s runs as %s; with its label %s systemd starts it as %s", d.Exe, j.Source, kind, to)
 			if now, known := j.Files.Actual(d.Exe); known && now != kind {
 				j.because("its label is %s now", now)
 			}
-			j.fix("restorecon -v %s, and start the service again", quoted(d.Exe))
+			j.fix("restorecon -v %s, and start the service again", Quoted(d.Exe))
 			j.remedy(Remedy{Path: d.Exe, Class: "file", Types: []string{kind}, Listed: true})
 		}
 	}
@@ -169,7 +169,7 @@ func (j *judge) port(permissions []string) bool {
 	if !binds && !slices.Contains(permissions, "name_connect") {
 		return false
 	}
-	general := slices.Contains(generalPorts, j.Target)
+	general := slices.Contains(policydb.GeneralPorts, j.Target)
 	if !binds && !general {
 		// A server of another kind: its port has the type that it should have.
 		return false
@@ -196,7 +196,7 @@ func (j *judge) port(permissions []string) bool {
 			j.because("%s has the type %s by now, which %s may use", name, now.Type, j.Source)
 			continue
 		}
-		best := narrowest(j.Source, may)
+		best := BestPort(j.Source, may)
 		if best == "" {
 			continue
 		}
@@ -223,8 +223,9 @@ func (j *judge) port(permissions []string) bool {
 	return j.Kind != ""
 }
 
-// narrowest is the type of ports that is named as the domain is, or else the one with the fewest ports.
-func narrowest(source string, may map[string][]policydb.Port) (best string) {
+// BestPort is, of the types of ports that a domain may use, the one that is named as the domain is, or else the one with
+// the fewest ports; "" is none.
+func BestPort(source string, may map[string][]policydb.Port) (best string) {
 	size := func(kind string) (n int) {
 		for _, r := range may[kind] {
 			n += r.High - r.Low + 1
@@ -235,7 +236,7 @@ func narrowest(source string, may map[string][]policydb.Port) (best string) {
 		if strings.HasPrefix(kind, stem(source)) {
 			return kind
 		}
-		if !slices.Contains(generalPorts, kind) && (best == "" || size(kind) < size(best)) {
+		if !slices.Contains(policydb.GeneralPorts, kind) && (best == "" || size(kind) < size(best)) {
 			best = kind
 		}
 	}
@@ -253,7 +254,7 @@ func (j *judge) boolean(permissions []string) bool {
 	}
 	for _, b := range j.Policy.Access(j.Source, j.Target, j.Class, permissions).Booleans {
 		to := map[bool]string{true: "on", false: "off"}[b.On]
-		if why := traps[b.Name]; why != "" {
+		if why := Trap(b.Name); why != "" {
 			j.because("boolean %s=%s would allow it, but %s", b.Name, to, why)
 			continue
 		}

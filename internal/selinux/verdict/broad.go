@@ -19,8 +19,6 @@ var (
 	// generalTypes are types that files of many programs have.
 	generalTypes = []string{"tmp_t", "var_t", "var_lib_t", "var_run_t", "var_log_t", "etc_t", "usr_t", "default_t",
 		"unlabeled_t", "file_t", "root_t", "home_root_t", "user_home_t", "user_home_dir_t", "mnt_t", "nfs_t"}
-	// generalPorts are types of all ports that have no other one.
-	generalPorts = policydb.GeneralPorts
 	// starters are domains that start others, or that nothing confines.
 	starters = []string{"init_t", "initrc_t", "kernel_t", "unconfined_t", "unconfined_service_t"}
 	// capabilities that undo what the other rules hold back.
@@ -75,7 +73,7 @@ var objections = []struct {
 		return when(r.on(generalTypes) && r.writes(), r.target+": files of many programs have this type")
 	}},
 	{"generic port", 4, func(r proposed) string {
-		return when(r.on(generalPorts) && r.has("name_bind", "name_connect") != "",
+		return when(r.on(policydb.GeneralPorts) && r.has("name_bind", "name_connect") != "",
 			r.target+": all ports that have no type of their own")
 	}},
 	{"process sweep", 3, func(r proposed) string {
@@ -239,9 +237,15 @@ func portsOf(denials []avc.Denial) []string {
 	return ports
 }
 
-// quoted is a path as a shell takes it for one word: who may make files chooses their names, and root types the
+// Unconfined says whether a domain is one that only starts others, or that nothing confines.
+func Unconfined(domain string) bool { return slices.Contains(starters, domain) }
+
+// Trap says why a boolean opens far more than it seems to; "" is none that is known to.
+func Trap(boolean string) string { return traps[boolean] }
+
+// Quoted is a path as a shell takes it for one word: who may make files chooses their names, and root types the
 // command.
-func quoted(at string) string {
+func Quoted(at string) string {
 	if !strings.ContainsFunc(at, func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r) &&
 			!strings.ContainsRune("/._-+:,=@%", r)

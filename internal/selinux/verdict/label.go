@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"path"
 	"slices"
-	"strings"
 
 	"bulkhead/internal/selinux/avc"
+	"bulkhead/internal/selinux/filecon"
 )
 
 var fileClasses = []string{"file", "dir", "lnk_file", "sock_file", "fifo_file", "chr_file", "blk_file"}
@@ -32,7 +32,7 @@ func (j *judge) label(permissions []string) bool {
 		}
 		j.because("%s", why)
 		if kind == Label {
-			j.fix("restorecon -v %s", quoted(at))
+			j.fix("restorecon -v %s", Quoted(at))
 		}
 	}
 	if more := found[Label] - shown; more > 0 {
@@ -156,21 +156,9 @@ func (j *judge) place(paths, permissions []string) bool {
 	if len(may) > 1 {
 		kind = "TYPE"
 	}
-	j.fix("semanage fcontext -a -t %s %s, then restorecon -R -v %s%s", kind, quoted(escaped(where)+"(/.*)?"),
-		quoted(where), map[bool]string{true: "; TYPE is one of those above"}[kind == "TYPE"])
+	j.fix("semanage fcontext -a -t %s %s, then restorecon -R -v %s%s", kind, Quoted(filecon.Pattern(where)+"(/.*)?"),
+		Quoted(where), map[bool]string{true: "; TYPE is one of those above"}[kind == "TYPE"])
 	return true
-}
-
-// escaped writes a path as an expression of file contexts.
-func escaped(at string) string {
-	var b strings.Builder
-	for _, r := range at {
-		if strings.ContainsRune(`.^$?*+|[](){}\`, r) {
-			b.WriteByte('\\')
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
 }
 
 func pathsOf(denials []avc.Denial) []string {

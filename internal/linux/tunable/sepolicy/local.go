@@ -10,6 +10,7 @@ import (
 
 	"bulkhead/internal/change"
 	"bulkhead/internal/linux/selinux"
+	"bulkhead/internal/selinux/filecon"
 	"bulkhead/internal/selinux/policydb"
 )
 
@@ -17,16 +18,7 @@ import (
 type Contexts struct{ Host }
 
 // Expression is the regular expression of file contexts for a path and all below it.
-func Expression(tree string) string {
-	var b strings.Builder
-	for _, r := range tree {
-		if strings.ContainsRune(`.^$?*+|[](){}\`, r) {
-			b.WriteByte('\\')
-		}
-		b.WriteRune(r)
-	}
-	return b.String() + "(/.*)?"
-}
+func Expression(tree string) string { return filecon.Pattern(tree) + "(/.*)?" }
 
 // Read gives the type of the line for the tree, for files of every class. A line with a user or a range of its own,
 // which this would not give back, is an error.

@@ -37,22 +37,21 @@ var errNone = change.Gone("there is no policy store of SELinux here")
 // Limit is for how long a program may work on the store: it compiles the whole policy.
 const Limit = 15 * time.Minute
 
-// store is the directory of the policy's store, "/var/lib/selinux/targeted"; before libsemanage 2.4 moved it, it was
-// below /etc.
+// store is the directory of the policy's store, "/var/lib/selinux/targeted".
 func (h Host) store() (string, error) {
-	config, err := selinux.Host{Root: h.Root}.Store()
+	from := selinux.Host{Root: h.Root}
+	config, err := from.Store()
 	if err != nil {
 		return "", fmt.Errorf("read /etc/selinux/config: %w", err)
 	}
 	if config == "" {
 		return "", errNone
 	}
-	for _, dir := range []string{"/var/lib/selinux/" + filepath.Base(config), config} {
-		if h.Root.Exists(dir + "/active") {
-			return dir, nil
-		}
+	dir, err := from.Kept(config)
+	if err != nil {
+		return "", errNone
 	}
-	return "", errNone
+	return dir, nil
 }
 
 // local gives a file of the store with local settings, without comments, line by line as words. It waits for nobody:
