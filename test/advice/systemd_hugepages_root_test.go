@@ -91,6 +91,7 @@ func governed(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("%s", run(t, "--policy", file, "apply"))
+	t.Cleanup(func() { run(t, "release", "--all") })
 }
 
 // A MariaDB and a PostgreSQL are told to use huge pages, and there are none: tune makes the pool that both take, with a
@@ -98,14 +99,13 @@ func governed(t *testing.T) {
 // none is left over beyond the margin, and rollback leaves nothing of it, neither in the kernel nor in /etc.
 func TestHugePagesByTune(t *testing.T) {
 	inLab(t)
+	governed(t)
 	before, etc := readTrimmed(t, nrHugePages), configuration(t)
 	if before != "0" {
 		t.Fatalf("the machine has a pool of %s pages", before)
 	}
 	t.Cleanup(func() { plainServers(t) })
 	hugeServers(t, "try")
-
-	governed(t)
 
 	var plan []planned
 	ask(t, &plan, "tune", "plan", "MEM-47")
@@ -170,7 +170,6 @@ func TestHugePagesByTune(t *testing.T) {
 	if found(advice(t), fault{rule: "MEM-51", on: "postgresql5432"}) == nil {
 		t.Error("advise does not say that PostgreSQL will not start again without the pool")
 	}
-	run(t, "release", "--all")
 	sh(t, "mariadb -e 'select 1'; su postgres -c 'psql -c \"select 1\"'")
 	plainServers(t)
 	if meminfo := readTrimmed(t, "/proc/meminfo"); !strings.Contains(meminfo, "HugePages_Total:       0\n") {

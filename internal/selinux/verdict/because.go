@@ -223,8 +223,8 @@ func (j *judge) port(permissions []string) bool {
 	return j.Kind != ""
 }
 
-// BestPort is, of the types of ports that a domain may use, the one that is named as the domain is, or else the one with
-// the fewest ports; "" is none.
+// BestPort is, of the types of ports that a domain may use, the one that is named as the domain is, or else the one
+// with the fewest ports; "" is none.
 func BestPort(source string, may map[string][]policydb.Port) (best string) {
 	size := func(kind string) (n int) {
 		for _, r := range may[kind] {
