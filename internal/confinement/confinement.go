@@ -21,6 +21,7 @@ import (
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/apparmor"
 	"bulkhead/internal/linux/audit"
+	"bulkhead/internal/linux/mountinfo"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/linux/selinux"
 	"bulkhead/internal/linux/sysroot"
@@ -222,7 +223,7 @@ func (l *look) places(ctx context.Context) ([]places.Place, []places.Port) {
 // within says whether a path is a place or below one.
 func within(all []places.Place, name string) bool {
 	return slices.ContainsFunc(all, func(p places.Place) bool {
-		return name == p.Path || strings.HasPrefix(name, strings.TrimSuffix(p.Path, "/")+"/")
+		return mountinfo.Within(name, p.Path)
 	})
 }
 

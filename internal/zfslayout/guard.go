@@ -83,7 +83,7 @@ func (read MountTable) unmounted(dir string) error {
 		return err
 	}
 	for _, mount := range mounts {
-		if Inside(mount.Point, dir) {
+		if mountinfo.Within(mount.Point, dir) {
 			return api.Errorf(api.CodeRefused, "unmount it, and look at what it is", "%s of %s is mounted at %s",
 				mount.Root, mount.Source, mount.Point)
 		}

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"bulkhead/internal/atomicfile"
+	"bulkhead/internal/linux/mountinfo"
 	"bulkhead/internal/linux/treecopy"
 )
 
@@ -46,7 +47,7 @@ func original(e Edit, dataDir string) (o Original, err error) {
 	if o.File, err = filepath.EvalSymlinks(e.File); err == nil {
 		err = alone(filepath.Dir(o.File))
 	}
-	if err == nil && Inside(o.File, dataDir) {
+	if err == nil && mountinfo.Within(o.File, dataDir) {
 		err = fmt.Errorf("%s is in the data directory", o.File)
 	}
 	if err == nil {

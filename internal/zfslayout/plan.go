@@ -22,6 +22,7 @@ import (
 	"bulkhead/internal/disks"
 	"bulkhead/internal/engine"
 	"bulkhead/internal/engine/datafiles"
+	"bulkhead/internal/linux/mountinfo"
 	"bulkhead/internal/linux/relaunch"
 	"bulkhead/internal/linux/zfs"
 )
@@ -292,14 +293,9 @@ func (p *Plan) place(f Facts) {
 	}
 }
 
-// Inside says whether a path is a directory or below it.
-func Inside(name, dir string) bool {
-	return name == dir || strings.HasPrefix(name, strings.TrimSuffix(dir, "/")+"/")
-}
-
 // covered says whether a data set takes a path.
 func (p *Plan) covered(name string) bool {
-	return slices.ContainsFunc(p.Sets, func(s Set) bool { return s.Point != "" && Inside(name, s.Point) })
+	return slices.ContainsFunc(p.Sets, func(s Set) bool { return s.Point != "" && mountinfo.Within(name, s.Point) })
 }
 
 // redo is the data set of the redo log: where it is now, or beside the data directory, out of which it goes.
@@ -313,7 +309,7 @@ func (p *Plan) redo(f Facts, name string) (Set, bool) {
 	}
 	real := cmp.Or(f.Files[at].Place.Real, f.Files[at].Path)
 	if f.Found.Engine == engine.PostgreSQL {
-		if !Inside(real, p.DataDir) {
+		if !mountinfo.Within(real, p.DataDir) {
 			return Set{Name: name, Kind: "redo log", Point: real, Aside: real + Suffix, From: real}, true
 		}
 		return Set{Name: name, Kind: "redo log", Point: p.DataDir + "-wal", From: p.DataDir,
@@ -325,7 +321,7 @@ func (p *Plan) redo(f Facts, name string) (Set, bool) {
 		files, real = "#innodb_redo", path.Dir(real)
 	}
 	switch {
-	case !Inside(real, p.DataDir):
+	case !mountinfo.Within(real, p.DataDir):
 		return Set{Name: name, Kind: "redo log", Point: real, Aside: real + Suffix, From: real}, true
 	case real != p.DataDir:
 		p.note("the redo log is in %s, inside of the data directory: it stays there, in the data set of the data", real)
@@ -362,7 +358,7 @@ func (p *Plan) edit(f Facts, name, value string) {
 			p.refuse("give each of them a section or a file of its own", "line %d of %s is read by %s, too: it would "+
 				"write into the redo log of %s", n, e.File, other, f.Instance)
 		}
-		if Inside(e.File, p.DataDir) {
+		if mountinfo.Within(e.File, p.DataDir) {
 			p.refuse("keep option files elsewhere", "the option file %s is in the data directory", e.File)
 		}
 		p.Edits = append(p.Edits, e)
@@ -448,7 +444,7 @@ func (p *Plan) directory(f Facts, s *Set) {
 			d.Owner, f.Found.User)
 	}
 	for _, other := range p.Sets {
-		if other.Point != "" && other.Name != s.Name && Inside(s.Point, other.Point) {
+		if other.Point != "" && other.Name != s.Name && mountinfo.Within(s.Point, other.Point) {
 			p.refuse("put it beside", "%s lies in %s, which is moved, too", s.Point, other.Point)
 		}
 	}

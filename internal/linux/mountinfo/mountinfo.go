@@ -30,7 +30,7 @@ type Mounts []Mount
 func (mounts Mounts) Of(name string) (Mount, bool) {
 	best, found := Mount{}, false
 	for _, m := range mounts {
-		if within(name, m.Point) && len(m.Point) >= len(best.Point) && mounts.Visible(m) {
+		if Within(name, m.Point) && len(m.Point) >= len(best.Point) && mounts.Visible(m) {
 			best, found = m, true
 		}
 	}
@@ -125,14 +125,15 @@ func (mounts Mounts) Visible(m Mount) bool {
 		id, known = parents[id]
 	}
 	for _, other := range mounts {
-		if within(m.Point, other.Point) && !above[other.ID] {
+		if Within(m.Point, other.Point) && !above[other.ID] {
 			return false
 		}
 	}
 	return true
 }
 
-// within says whether a clean absolute path is dir or lies below it.
-func within(name, dir string) bool {
-	return dir == "/" || name == dir || strings.HasPrefix(name, dir) && name[len(dir)] == '/'
+// Within says whether a clean absolute path is a directory or lies below it.
+func Within(name, dir string) bool {
+	dir = strings.TrimSuffix(dir, "/")
+	return strings.HasPrefix(name, dir) && (len(name) == len(dir) || name[len(dir)] == '/')
 }

@@ -72,7 +72,7 @@ func FuzzParseMountInfo(f *testing.F) {
 		if err != nil || len(mounts) > 100 {
 			return
 		}
-		if m, found := mounts.Of("/sys/fs/cgroup"); found && !within("/sys/fs/cgroup", m.Point) {
+		if m, found := mounts.Of("/sys/fs/cgroup"); found && !Within("/sys/fs/cgroup", m.Point) {
 			t.Fatalf("/sys/fs/cgroup lies on %q", m.Point)
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"bulkhead/internal/linux/mountinfo"
 	"bulkhead/internal/linux/selinux"
 	"bulkhead/internal/selinux/filecon"
 	"bulkhead/internal/selinux/places"
@@ -65,7 +66,7 @@ func (c *checking) access(kind places.Kind, class, target string) (a policydb.Ac
 // kindOf is what a path is for. What is below a directory of data has its label, whatever it is.
 func (c *checking) kindOf(p places.Place) places.Kind {
 	if slices.ContainsFunc(c.Places, func(d places.Place) bool {
-		return d.Kind == places.Data && strings.HasPrefix(p.Path+"/", strings.TrimSuffix(d.Path, "/")+"/")
+		return d.Kind == places.Data && mountinfo.Within(p.Path, d.Path)
 	}) {
 		return places.Data
 	}

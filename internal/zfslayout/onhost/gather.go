@@ -253,7 +253,7 @@ func (f *gathering) dirs(ctx context.Context, h *host.Host) error {
 			d.Owner = h.Users.UserName(uid)
 		}
 		for _, m := range mounts {
-			if zfslayout.Inside(m.Point, name) && mounts.Visible(m) {
+			if mountinfo.Within(m.Point, name) && mounts.Visible(m) {
 				d.Mounts = append(d.Mounts, m.Point)
 			}
 		}

@@ -176,7 +176,7 @@ func Holders(h *host.Host) func(ctx context.Context, dirs []string) ([]zfslayout
 				return nil, fmt.Errorf("read the open files of process %d: %w", p.PID, err)
 			}
 			for _, dir := range dirs {
-				if slices.ContainsFunc(open, func(name string) bool { return zfslayout.Inside(name, dir) }) {
+				if slices.ContainsFunc(open, func(name string) bool { return mountinfo.Within(name, dir) }) {
 					holders = append(holders, zfslayout.Holder{PID: p.PID, Name: p.Comm})
 					break
 				}
