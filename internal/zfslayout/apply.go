@@ -95,10 +95,7 @@ func (m *Mover) forward(ctx context.Context, rec *Record) error {
 			return err
 		}
 	}
-	for _, s := range slices.Backward(rec.Plan.Sets) { // the data comes last: before that no server can start
-		if s.Kind == "" {
-			continue
-		}
+	for _, s := range slices.Backward(rec.Plan.filled()) { // the data comes last: before that no server can start
 		if s.Point == rec.Plan.DataDir && !rec.Newer {
 			rec.Newer = true
 			if err := m.save(rec); err != nil {
@@ -192,10 +189,7 @@ func effective(rec *Record) error {
 // change meanwhile.
 func (m *Mover) copyAll(ctx context.Context, rec *Record) error {
 	stamps := map[string]string{}
-	for _, s := range rec.Plan.Sets {
-		if s.Kind == "" {
-			continue
-		}
+	for _, s := range rec.Plan.filled() {
 		stamp, err := m.copySet(ctx, rec, s)
 		if err != nil {
 			return err
@@ -211,10 +205,7 @@ func (m *Mover) copyAll(ctx context.Context, rec *Record) error {
 			return err
 		}
 	}
-	for _, s := range rec.Plan.Sets {
-		if s.Kind == "" {
-			continue
-		}
+	for _, s := range rec.Plan.filled() {
 		from, err := rec.source(s)
 		if err != nil {
 			return err

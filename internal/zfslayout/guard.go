@@ -51,10 +51,7 @@ func (r *Record) old(s Set) (string, error) {
 
 // whole sees that the old directories are there.
 func (r *Record) whole() error {
-	for _, s := range r.Plan.Sets {
-		if s.Kind == "" {
-			continue
-		}
+	for _, s := range r.Plan.filled() {
 		if _, err := r.old(s); err != nil {
 			return err
 		}
@@ -123,10 +120,7 @@ type checks struct {
 // ready sees, before anything is stopped, that all that is in the data sets can be copied back.
 func (m checks) ready(ctx context.Context) error {
 	rec := m.rec
-	for _, s := range rec.Plan.Sets {
-		if s.Kind == "" {
-			continue
-		}
+	for _, s := range rec.Plan.filled() {
 		if rec.Phase == Applied { // later ones may be elsewhere, and nothing may be moved before it is sure
 			if err := m.MountTable.onlyAt(s.Name, s.Point); err != nil {
 				return err
@@ -161,10 +155,7 @@ func (m checks) fits(ctx context.Context) error {
 				o.Edit.New))
 		}
 	}
-	for _, s := range rec.Plan.Sets {
-		if s.Kind == "" {
-			continue
-		}
+	for _, s := range rec.Plan.filled() {
 		at, err := m.reach(ctx, rec, s)
 		if err != nil {
 			return err
@@ -231,10 +222,7 @@ func (m checks) room(ctx context.Context) error {
 		return err
 	}
 	more, dirs := map[string]int64{}, map[string]string{} // by the file system
-	for _, s := range rec.Plan.Sets {
-		if s.Kind == "" {
-			continue
-		}
+	for _, s := range rec.Plan.filled() {
 		at, err := m.reach(ctx, rec, s)
 		if err != nil {
 			return err

@@ -141,6 +141,11 @@ type Set struct {
 	Properties []Property `json:"properties,omitempty"`
 }
 
+// filled are the data sets that get files: all but the one above the others.
+func (p *Plan) filled() []Set {
+	return slices.DeleteFunc(slices.Clone(p.Sets), func(s Set) bool { return s.Kind == "" })
+}
+
 // Property is a property of a data set.
 type Property struct {
 	Name  string `json:"name"`

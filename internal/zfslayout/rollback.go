@@ -14,7 +14,7 @@ import (
 // Rollback puts all back as it was before a move. What the server has written on ZFS since is copied back first, unless
 // it is to be lost.
 func (m *Mover) Rollback(ctx context.Context, instance string, lose bool) (*Record, error) {
-	rec, err := m.begun(instance)
+	rec, err := m.Begun(instance)
 	if err != nil {
 		return nil, err
 	}
@@ -38,11 +38,12 @@ func (m *Mover) Rollback(ctx context.Context, instance string, lose bool) (*Reco
 	return rec, nil
 }
 
-// begun gives a move that there is.
-func (m *Mover) begun(instance string) (*Record, error) {
-	rec, err := m.Load(instance)
+// Begun reads the record of a move that has begun; it is an error that there is none.
+func (r Records) Begun(instance string) (*Record, error) {
+	rec, err := r.Load(instance)
 	if err == nil && rec == nil {
-		err = api.Errorf(api.CodeFailed, "`bulkhead zfs plan` shows one", "no move of %s was begun", instance)
+		err = api.Errorf(api.CodeFailed, "`bulkhead zfs plan` and `apply` begin one", "no move of %s was begun",
+			instance)
 	}
 	return rec, err
 }
@@ -94,10 +95,7 @@ func (m *Mover) restore(ctx context.Context, rec *Record) error {
 		}
 		m.at("stopped for the way back")
 	}
-	for _, s := range rec.Plan.Sets { // the data comes first: after that no server can start
-		if s.Kind == "" {
-			continue
-		}
+	for _, s := range rec.Plan.filled() { // the data comes first: after that no server can start
 		if err := m.takeOff(ctx, rec, s); err != nil {
 			return err
 		}
@@ -109,10 +107,7 @@ func (m *Mover) restore(ctx context.Context, rec *Record) error {
 			return err
 		}
 		m.at("copying back begun")
-		for _, s := range rec.Plan.Sets {
-			if s.Kind == "" {
-				continue
-			}
+		for _, s := range rec.Plan.filled() {
 			at, err := m.reach(ctx, rec, s)
 			if err != nil {
 				return err
@@ -180,7 +175,7 @@ func (m *Mover) putBack(rec *Record) error {
 
 // Finish removes the old directories, and nothing else: the server has to answer on its data sets.
 func (m *Mover) Finish(ctx context.Context, instance string) (*Record, error) {
-	rec, err := m.begun(instance)
+	rec, err := m.Begun(instance)
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 	"bulkhead/internal/engine/recognise"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/linux/rlimit"
 )
 
 // server is what is known of one instance.
@@ -251,24 +252,14 @@ func processFacts(h *host.Host, pid int, v fact.Values) {
 		}
 	}
 	limits, err := h.Root.ReadText(path.Join(dir, "limits"))
+	all := rlimit.Parse(limits)
 	for key, name := range limitsOf {
 		v[name] = fact.Unknown("its limits do not name it")
 		if err != nil {
 			v[name] = files.Because(err)
 		}
-		for line := range strings.Lines(limits) {
-			rest, found := strings.CutPrefix(line, key)
-			fields := strings.Fields(rest)
-			if !found || len(fields) < 2 {
-				continue
-			}
-			n, err := strconv.ParseInt(fields[0], 10, 64)
-			if fields[0] == "unlimited" {
-				n, err = 1<<50, nil
-			}
-			if err == nil {
-				v[name] = fact.Known(n, path.Join(dir, "limits")+" "+key)
-			}
+		if l, there := all[key]; there {
+			v[name] = fact.Known(int64(min(l.Soft, 1<<50)), path.Join(dir, "limits")+" "+key)
 		}
 	}
 	policy, err := h.Root.ReadSome(path.Join(dir, "numa_maps"), 4096) // the first line: the rest takes long

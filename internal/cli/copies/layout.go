@@ -263,10 +263,7 @@ file as it was stays beside the edited one, as NAME` +
 
 // begun finds a move with its server. With --dry-run it prints it.
 func (w *work) begun(ctx context.Context, m *zfslayout.Mover, name string, f layout) error {
-	rec, err := m.Load(name)
-	if err == nil && rec == nil {
-		err = api.Errorf(api.CodeFailed, "`bulkhead zfs plan` and `apply` begin one", "no move of %s was begun", name)
-	}
+	rec, err := m.Begun(name)
 	if err != nil {
 		return err
 	}

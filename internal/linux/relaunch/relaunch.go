@@ -10,18 +10,17 @@ package relaunch
 import (
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/linux/rlimit"
 )
 
 // Command is how a process was started.
@@ -84,24 +83,11 @@ func openFiles(pid int) (soft, hard uint64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	for line := range strings.Lines(string(text)) {
-		rest, is := strings.CutPrefix(line, "Max open files")
-		if f := strings.Fields(rest); is && len(f) >= 2 {
-			soft, err = limitOf(f[0])
-			if err == nil {
-				hard, err = limitOf(f[1])
-			}
-			return soft, hard, err
-		}
+	l, there := rlimit.Parse(string(text))["Max open files"]
+	if !there {
+		return 0, 0, errors.New("it has no such line")
 	}
-	return 0, 0, errors.New("it has no such line")
-}
-
-func limitOf(text string) (uint64, error) {
-	if text == "unlimited" {
-		return math.MaxUint64, nil // RLIM_INFINITY
-	}
-	return strconv.ParseUint(text, 10, 64)
+	return l.Soft, l.Hard, nil
 }
 
 // output opens the file for its standard error with the rights of its user, in whose directories any link may lie. What

@@ -39,11 +39,11 @@ type HostServer struct {
 
 // find gives the server's instance; nil where it does not run.
 func (s HostServer) find() (*engine.Instance, error) {
-	procs, err := s.Host.Proc.Processes(procfs.Options{})
-	if err != nil && !errors.Is(err, procfs.ErrHidden) {
-		return nil, fmt.Errorf("read the process table: %w", err)
+	found, err := recognise.OfHost(s.Host)
+	if err != nil {
+		return nil, fmt.Errorf("find the databases of this host: %w", err)
 	}
-	for _, i := range recognise.Instances(procs, recognise.SourceOf(s.Host)) {
+	for _, i := range found {
 		if i.Engine == s.Plan.Engine && in(s.Plan, i.DataDir) && !i.Container {
 			return &i, nil
 		}

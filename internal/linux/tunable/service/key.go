@@ -132,7 +132,7 @@ type limit struct {
 }
 
 var (
-	openFiles = &limit{unix.RLIMIT_NOFILE, "Max open files "}
-	processes = &limit{unix.RLIMIT_NPROC, "Max processes "}
-	locked    = &limit{unix.RLIMIT_MEMLOCK, "Max locked memory "}
+	openFiles = &limit{unix.RLIMIT_NOFILE, "Max open files"}
+	processes = &limit{unix.RLIMIT_NPROC, "Max processes"}
+	locked    = &limit{unix.RLIMIT_MEMLOCK, "Max locked memory"}
 )

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"bulkhead/internal/change"
+	"bulkhead/internal/linux/rlimit"
 )
 
 const infinity = "infinity"
@@ -48,17 +49,11 @@ func (l Limits) Read(ctx context.Context, addr string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("read the limits of process %d: %w", pid, err)
 	}
-	for line := range strings.Lines(string(text)) {
-		rest, is := strings.CutPrefix(line, of.line)
-		fields := strings.Fields(rest)
-		if !is || len(fields) < 2 {
-			continue
-		}
-		soft, err1 := number(fields[0])
-		hard, err2 := number(fields[1])
-		return both(soft, hard), errors.Join(err1, err2)
+	now, there := rlimit.Parse(string(text))[of.line]
+	if !there {
+		return "", fmt.Errorf("/proc/%d/limits has no line %q", pid, of.line)
 	}
-	return "", fmt.Errorf("/proc/%d/limits has no line %q", pid, strings.TrimSpace(of.line))
+	return both(now.Soft, now.Hard), nil
 }
 
 // Write gives the main process the limit.
@@ -138,9 +133,9 @@ func text(n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
-// number reads a limit of systemd's or of /proc/PID/limits.
+// number reads a limit of systemd's.
 func number(text string) (uint64, error) {
-	if text == infinity || text == "unlimited" {
+	if text == infinity {
 		return math.MaxUint64, nil
 	}
 	unit := uint64(1)
