@@ -38,8 +38,8 @@ func TestSLOSqueezedBackupEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	top := fmt.Sprintf("mysql%d", d.port)
-	s.write(fmt.Sprintf("groups:\n  %q: {role: database, each: {engine: mysql, port: %d}, cpu: {weight: 10000}, "+
-		"slo: {waits: 27%%}, groups: {backup: {role: helper, match: [{exe: no-such-program}], cpu: {weight: 200}}}}\n"+
+	s.write(fmt.Sprintf("groups:\n  %q: {role: database, each: {engine: mysql, port: %d}, cpu: {weight: 100}, "+
+		"slo: {waits: 20%%}, groups: {backup: {role: helper, match: [{exe: no-such-program}], cpu: {weight: 50}}}}\n"+
 		"slo: {mode: act, squeeze: [\"mysql{port}/backup\"]}\n", "mysql{port}", d.port))
 	s.must("apply")
 	backup := top + "/backup"
