@@ -27,8 +27,10 @@ type Watched struct {
 	traffic func() (map[string]metrics.Traffic, error) // nil when no interface is governed
 	// databases are the data source names of groups whose database is asked.
 	databases map[string]string
-	devices   map[string]string
-	cpus      int
+	// dirs are the data directories of groups that are those of a database.
+	dirs    map[string]string
+	devices map[string]string
+	cpus    int
 	// revision is that of the policy in force; 0: none is, or everything is released.
 	revision int
 	record   *policy.Record // nil where it is not known
@@ -48,9 +50,9 @@ type watchedGroup struct {
 // of each group are. It reads nothing.
 func Of(v *transaction.View, tasks map[string][]cgroup.Dir, revision int) *Watched {
 	w := &Watched{tree: v.Tree, tasks: tasks, traffic: inspect.ReadsTraffic(v), devices: map[string]string{},
-		databases: map[string]string{},
-		cpus:      len(v.Facts.CPUs),
-		revision:  revision}
+		databases: map[string]string{}, dirs: map[string]string{},
+		cpus:     len(v.Facts.CPUs),
+		revision: revision}
 	if v.Policy != nil {
 		w.record = new(v.Policy.Agent.Record)
 	}
@@ -79,6 +81,11 @@ func Of(v *transaction.View, tasks map[string][]cgroup.Dir, revision int) *Watch
 		}}
 		if g.Instance != "" {
 			one.Engine, _, _ = strings.Cut(g.Instance, " ")
+			for _, inst := range v.Instances {
+				if g.Role == policy.RoleDatabase && inst.String() == g.Instance {
+					w.dirs[g.Path] = inst.DataDir
+				}
+			}
 		}
 		if !one.Released {
 			one.Limits = append(one.Limits, limitsOf(verifiable.Amounts(g.Path))...)
