@@ -60,7 +60,8 @@ func TestDatasetsUse(t *testing.T) {
 
 // What the programs of OpenZFS 2.1 and 2.3 say: reads and writes alternately, nanoseconds, "-" or 0 for none.
 func TestPoolsUse(t *testing.T) {
-	root := kstat(t, map[string]string{"tank/txgs": `txg birth state ndirty nread nwritten reads writes otime qtime wtime stime
+	root := kstat(t, map[string]string{"tank/txgs": `
+txg birth state ndirty nread nwritten reads writes otime qtime wtime stime
 101  4700000000  C  65536  0  131072  0  9  5000000000  1200  90000  250000000
 102  9700000000  C  65536  0  131072  0  9  5000000000  1200  90000  1500000000
 103  14700000000  C  65536  0  131072  0  9  5000000000  1200  90000  30000000
