@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/engine"
 	"bulkhead/internal/inspect"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/observe"
@@ -50,7 +51,7 @@ type watchedGroup struct {
 // of each group are. It reads nothing.
 func Of(v *transaction.View, tasks map[string][]cgroup.Dir, revision int) *Watched {
 	w := &Watched{tree: v.Tree, tasks: tasks, traffic: inspect.ReadsTraffic(v), devices: map[string]string{},
-		databases: map[string]string{}, dirs: map[string]string{},
+		databases: map[string]string{}, dirs: dataDirs(v),
 		cpus:     len(v.Facts.CPUs),
 		revision: revision}
 	if v.Policy != nil {
@@ -81,11 +82,6 @@ func Of(v *transaction.View, tasks map[string][]cgroup.Dir, revision int) *Watch
 		}}
 		if g.Instance != "" {
 			one.Engine, _, _ = strings.Cut(g.Instance, " ")
-			for _, inst := range v.Instances {
-				if g.Role == policy.RoleDatabase && inst.String() == g.Instance {
-					w.dirs[g.Path] = inst.DataDir
-				}
-			}
 		}
 		if !one.Released {
 			one.Limits = append(one.Limits, limitsOf(verifiable.Amounts(g.Path))...)
@@ -96,6 +92,18 @@ func Of(v *transaction.View, tasks map[string][]cgroup.Dir, revision int) *Watch
 		w.devices[d.Number] = d.Name
 	}
 	return w
+}
+
+// dataDirs are the data directories of databases, by their groups.
+func dataDirs(v *transaction.View) map[string]string {
+	dirs := map[string]string{}
+	for _, g := range v.Classified.Groups {
+		i := slices.IndexFunc(v.Instances, func(one engine.Instance) bool { return one.String() == g.Instance })
+		if i >= 0 && g.Role == policy.RoleDatabase {
+			dirs[g.Path] = v.Instances[i].DataDir
+		}
+	}
+	return dirs
 }
 
 func limitsOf(all []verify.Amount) (limits []observe.Limit) {
