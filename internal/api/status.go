@@ -55,6 +55,8 @@ type Status struct {
 	Lifted []state.Lifted `json:"lifted,omitempty"`
 	// SLO is what databases are promised, and how that goes: only the agent knows.
 	SLO []SLO `json:"slo,omitempty"`
+	// ZFS is what the agent saw of OpenZFS when it looked last; nil without an agent, and where it is not loaded.
+	ZFS *ZFS `json:"zfs,omitempty"`
 	// Schedules of the policy, in its order.
 	Schedules []ScheduleStatus `json:"schedules,omitempty"`
 	Released  []string         `json:"released,omitempty"`

@@ -35,6 +35,7 @@ const (
 	MemInfoNodes Part = "meminfo_numa"
 	Clock        Part = "time"
 	Kernel       Part = "uname"
+	ZFS          Part = "zfs"
 )
 
 // Tier is how often a collector reads. PMM has the same names for its three resolutions.
@@ -101,6 +102,7 @@ var Collectors = []Collector{
 	seldom(MemInfoNodes, "memory of each NUMA node by kind"),
 	seldom(Clock, "the clock of the host"),
 	seldom(Kernel, "kernel release and architecture"),
+	seldom(ZFS, "pools and file systems of OpenZFS, its cache, and how its writes go; asks zpool(8) and zfs(8)"),
 }
 
 func quick(name Part, help string) Collector {

@@ -127,6 +127,8 @@ type Host struct {
 	Pressure map[string]metrics.Pressure `json:"pressure,omitempty"`
 	// Figures are those of the host's collectors that are shown as they are read.
 	Figures []Figure `json:"figures,omitempty"`
+	// ZFS is nil where OpenZFS is not loaded.
+	ZFS *api.ZFS `json:"zfs,omitempty"`
 	// EachCPU is for how long each CPU was busy, by its number.
 	EachCPU map[int]time.Duration `json:"cpu_each_ns,omitempty"`
 }

@@ -52,6 +52,7 @@ func (k *Kernel) Sources() map[observe.Part]collect.Source {
 		observe.Pressure: both(k.groups(observe.Pressure), k.pressure), observe.Network: k.network,
 		observe.EachCPU: k.cpus, observe.Databases: newDatabases().source(k),
 		observe.Limits: nothing, observe.Stat: k.stat, observe.LoadAverage: k.load, observe.MemInfo: k.memory,
+		observe.ZFS:     k.zfs,
 		observe.Threads: newThreads(k.host.Root).source(k),
 		observe.VMStat:  figures(stat.VirtualMemory), observe.DiskStats: figures(stat.Disks),
 		observe.NetDev: figures(stat.Interfaces), observe.NetStat: figures(stat.TCP),

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/engine"
 	"bulkhead/internal/inspect"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/observe"
@@ -27,8 +28,10 @@ type Watched struct {
 	traffic func() (map[string]metrics.Traffic, error) // nil when no interface is governed
 	// databases are the data source names of groups whose database is asked.
 	databases map[string]string
-	devices   map[string]string
-	cpus      int
+	// dirs are the data directories of groups that are those of a database.
+	dirs    map[string]string
+	devices map[string]string
+	cpus    int
 	// revision is that of the policy in force; 0: none is, or everything is released.
 	revision int
 	record   *policy.Record // nil where it is not known
@@ -48,9 +51,9 @@ type watchedGroup struct {
 // of each group are. It reads nothing.
 func Of(v *transaction.View, tasks map[string][]cgroup.Dir, revision int) *Watched {
 	w := &Watched{tree: v.Tree, tasks: tasks, traffic: inspect.ReadsTraffic(v), devices: map[string]string{},
-		databases: map[string]string{},
-		cpus:      len(v.Facts.CPUs),
-		revision:  revision}
+		databases: map[string]string{}, dirs: dataDirs(v),
+		cpus:     len(v.Facts.CPUs),
+		revision: revision}
 	if v.Policy != nil {
 		w.record = new(v.Policy.Agent.Record)
 	}
@@ -89,6 +92,18 @@ func Of(v *transaction.View, tasks map[string][]cgroup.Dir, revision int) *Watch
 		w.devices[d.Number] = d.Name
 	}
 	return w
+}
+
+// dataDirs are the data directories of databases, by their groups.
+func dataDirs(v *transaction.View) map[string]string {
+	dirs := map[string]string{}
+	for _, g := range v.Classified.Groups {
+		i := slices.IndexFunc(v.Instances, func(one engine.Instance) bool { return one.String() == g.Instance })
+		if i >= 0 && g.Role == policy.RoleDatabase {
+			dirs[g.Path] = v.Instances[i].DataDir
+		}
+	}
+	return dirs
 }
 
 func limitsOf(all []verify.Amount) (limits []observe.Limit) {

@@ -68,7 +68,7 @@ func printOutside(out io.Writer, sockets []inspect.OutsideSocket) {
 	}
 }
 
-func printGroup(out io.Writer, g api.GroupStatus) {
+func printGroup(out io.Writer, g api.GroupStatus, sets []api.Dataset) {
 	Printf(out, "%s", g.Group)
 	for _, word := range []string{string(g.Role), g.Instance} {
 		if word != "" {
@@ -87,6 +87,9 @@ func printGroup(out io.Writer, g api.GroupStatus) {
 	} else {
 		printUsage(out, g)
 		printTraffic(out, g.Traffic)
+		for _, d := range sets {
+			Println(out, "  ZFS:", d.Text())
+		}
 		printLimits(out, g.Limits)
 	}
 	if len(g.Members) == 0 {

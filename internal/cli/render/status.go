@@ -38,7 +38,7 @@ func StatusOf(out io.Writer, st *api.Status) {
 		if i > 0 {
 			Println(out)
 		}
-		printGroup(out, g)
+		printGroup(out, g, st.ZFS.Of(g.Group))
 	}
 	printProblems(out, st)
 }
@@ -100,6 +100,9 @@ func printPolicy(out io.Writer, st *api.Status) {
 	}
 	for _, s := range st.SLO {
 		Println(out, s.Text())
+	}
+	for _, line := range st.ZFS.Lines() {
+		Println(out, "ZFS:", line)
 	}
 	for _, s := range st.Schedules {
 		Println(out, scheduleText(s))

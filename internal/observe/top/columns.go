@@ -64,6 +64,7 @@ const (
 	hostPressure = "bulkhead_host_pressure_seconds_total"
 	hostMemory   = "bulkhead_host_memory_bytes"
 	diskBusy     = "bulkhead_host_disk_busy_seconds_total"
+	datasetBytes = "bulkhead_host_zfs_dataset_bytes"
 )
 
 // Columns are all columns, the most important first: those that do not fit are left out.

@@ -60,6 +60,7 @@ func (s *State) Reasons(group string) (all []Reason) {
 	}
 	reasons := len(holders)
 	h := s.Host()
+	s.datasets(group, say)
 	about = Wants
 	if s.waitsFor(group, "cpu") {
 		reasons++
@@ -152,6 +153,26 @@ func (s *State) promise(group string, say func(string, ...any)) {
 			}
 		}
 		say("%s. `bulkhead status` says what was done.", text)
+	}
+}
+
+// datasets says what file systems of OpenZFS its database has.
+func (s *State) datasets(group string, say func(string, ...any)) {
+	held := map[string]map[string]float64{}
+	var names []string
+	for _, f := range s.Figures(datasetBytes, "") {
+		name := f.Labels[0]
+		if f.Labels[1] != group {
+			continue
+		}
+		if held[name] == nil {
+			held[name], names = map[string]float64{}, append(names, name)
+		}
+		held[name][f.Labels[2]] = f.Value
+	}
+	for _, name := range names {
+		of := held[name]
+		say("ZFS: %s.", api.DatasetText(name, of["logical"], of["physical"], of["snapshots"]))
 	}
 }
 

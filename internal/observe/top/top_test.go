@@ -374,6 +374,7 @@ It is promised heartbeat 20ms, and has 15ms; 2 limits of other groups lowered fo
 		api.Moment(end, s.At) + ". `bulkhead status`" + ` says what was done.
 Its own limit cpu.limit (1.50, of which it uses 1.50): held back in 40% of the periods.
 Its own limit io.read.bandwidth on sda (47.7M, of which it uses 45.8M): 96% of it is used.
+ZFS: tank/mysql3306/data holds 25 GiB in 10 GiB of its pool (ratio 2.50); its snapshots hold 1 GiB more.
 CPUs: the host is 95% busy. Cores in use: others reports 0.50.
 Disk sda: it reads 45.8M/s and writes 0/s. The disk is busy for 0% of the time. Bytes a second: others reports 100M.
 A limit of it is not in force as asked: ` + "`bulkhead status mysql3306` says which, and why."

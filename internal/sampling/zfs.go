@@ -1,0 +1,68 @@
+package sampling
+
+import (
+	"context"
+	"path"
+	"slices"
+	"strings"
+
+	"bulkhead/internal/api"
+	"bulkhead/internal/linux/mountinfo"
+	"bulkhead/internal/linux/zfs"
+	"bulkhead/internal/observe"
+	"bulkhead/internal/observe/collect"
+)
+
+// zfs asks OpenZFS; nothing is asked, and nothing told, where its module is not loaded. A program that hangs with its
+// pool is left behind.
+func (k *Kernel) zfs(ctx context.Context, _ *collect.Meter) (collect.Put, error) {
+	none := func(*observe.Sample) {}
+	version, err := zfs.Version(k.host.Root)
+	if err != nil || version == "" {
+		return none, err
+	}
+	told := &api.ZFS{}
+	if told.Cache, err = zfs.ReadCache(k.host.Root); err != nil {
+		return none, err
+	}
+	tools, err := zfs.Find(k.host.Root)
+	if err != nil {
+		return none, err
+	}
+	if told.Pools, err = tools.PoolsUse(ctx, k.host.Root); err != nil {
+		return none, err
+	}
+	sets, err := tools.DatasetsUse(ctx, k.host.Root)
+	if err != nil {
+		return none, err
+	}
+	mounts, err := mountinfo.Read(k.host.Root)
+	if err != nil {
+		return none, err
+	}
+	told.Datasets = grouped(sets, mounts, k.watched.Load().dirs)
+	return func(s *observe.Sample) { s.Host.ZFS = told }, nil
+}
+
+// grouped says of each file system which group has its files there: that whose database has its data directory on it,
+// or on the one named "data" beside it, as `zfs plan` and most instructions name them.
+func grouped(sets []zfs.DatasetUse, mounts mountinfo.Mounts, dirs map[string]string) []api.Dataset {
+	groups := map[string]string{}
+	for group, dir := range dirs {
+		if m, on := mounts.Of(dir); on && m.Type == "zfs" {
+			groups[m.Source] = group
+		}
+	}
+	all := make([]api.Dataset, 0, len(sets))
+	for _, d := range sets {
+		group, is := groups[d.Name]
+		if above, own := path.Split(d.Name); !is && slices.Contains(besideData, own) {
+			group = groups[above+"data"]
+		}
+		all = append(all, api.Dataset{DatasetUse: d, Group: group})
+	}
+	return all
+}
+
+// besideData are the names of file systems that belong to the one named "data" beside them.
+var besideData = strings.Fields("log binlog relay undo tmp")
