@@ -56,7 +56,7 @@ func Open(ctx context.Context, f Fitted, n *process.Supervisor, guard process.Sp
 	}
 	var sizes []int64
 	for _, p := range f.Scenario.Matrix.Pages {
-		if p.Bytes != pagesize.Usual {
+		if p.Bytes > pagesize.Usual {
 			sizes = append(sizes, p.Bytes)
 		}
 	}

@@ -79,9 +79,6 @@ func Open(ctx context.Context, h *host.Host, dir string, sizes []int64) (s *Sett
 		s.thp = &off[0].Change
 	}
 	for _, size := range sizes {
-		if size == Transparent {
-			continue
-		}
 		c, err := add(tunable.Attribute(hugepool.OfSize(size)), "")
 		switch {
 		case errors.Is(err, change.ErrGone):
