@@ -169,6 +169,57 @@ func TestConflicts(t *testing.T) {
 	}
 }
 
+// Where systemd can give a service a mode of its own (MemoryTHP), instances have their wish by their unit, and the
+// host's value is for the others alone.
+func TestApart(t *testing.T) {
+	r, _ := library(t).Find("MEM-12")
+	for _, c := range []struct {
+		thp, kernel string
+		instances   []string
+		modes       map[string]string // of instances with a service, by engine: MemoryTHP
+		want        string
+	}{
+		{"always", "6.18.2", []string{"postgresql@17"}, map[string]string{"postgresql": "inherit"},
+			"postgresql.service/MemoryTHP=madvise"},
+		{"always", "6.12.9", []string{"postgresql@17"}, map[string]string{"postgresql": "system"},
+			"postgresql.service/MemoryTHP=disable"},
+		{"always", "6.18.2", []string{"postgresql@17"}, map[string]string{"postgresql": "disable"}, ""},
+		{"always", "6.18.2", []string{"postgresql@17"}, map[string]string{"postgresql": ""}, "host=madvise"},
+		{"always", "6.18.2", []string{"postgresql@17"}, nil, "host=madvise"},
+		{"madvise", "6.18.2", []string{"postgresql@17"}, map[string]string{"postgresql": "inherit"}, ""},
+		{"madvise", "6.18.2", []string{"mongodb@8.0", "postgresql@17", "mysql@8.4"},
+			map[string]string{"postgresql": "inherit", "mysql": "madvise", "mongodb": "inherit"},
+			"host=always postgresql.service/MemoryTHP=madvise"},
+		{"madvise", "6.18.2", []string{"mongodb@8.0", "postgresql@17", "mysql@8.4"},
+			map[string]string{"postgresql": "inherit"}, "host= but mongodb"},
+		{"madvise", "6.18.2", []string{"mongodb@7.0", "postgresql@17"},
+			map[string]string{"postgresql": "inherit", "mongodb": "inherit"}, "mongodb.service/MemoryTHP=disable"},
+	} {
+		s := instances(&fact.Set{Host: fact.Values{"host.thp": fact.Known(c.thp, "x"),
+			"host.kernel": fact.Known(c.kernel, "x")}}, c.instances...)
+		for _, o := range s.Instances {
+			if mode, has := c.modes[o.Name]; has {
+				o.Values["instance.unit_thp"] = fact.Known(mode, "x")
+				o.Values["instance.unit"] = fact.Known(o.Name+".service", "x")
+			}
+		}
+		var got []string
+		for _, f := range Run(&rule.Set{Rules: []*rule.Rule{r}}, s, Options{}).Findings {
+			text := "host=" + f.Change.Value
+			if f.Change.Class == rule.ClassUnit {
+				text = f.Change.Unit + "/" + f.Change.Key + "=" + f.Change.Value
+			}
+			for _, l := range f.Losers {
+				text += " but " + l.Instance
+			}
+			got = append(got, text)
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s, %v, %v: %q, want %q", c.thp, c.instances, c.modes, got, c.want)
+		}
+	}
+}
+
 func TestUndecided(t *testing.T) {
 	r, _ := library(t).Find("MEM-12")
 	s := instances(&fact.Set{Host: fact.Values{"host.thp": fact.Known("always", "x")}}, "mongodb@")

@@ -118,7 +118,7 @@ func (e *evaluation) undecided(on string, values fact.Values, err error) {
 // with gives the facts of an object and those of the host.
 func (e *evaluation) with(own fact.Values) fact.Values {
 	values := fact.Values{}
-	for _, name := range e.rule.Reads() {
+	for _, name := range append(e.rule.Reads(), e.rule.Apart.Reads()...) {
 		values[name] = e.facts.Host.Get(name)
 		if !strings.HasPrefix(name, "host.") {
 			values[name] = own.Get(name)

@@ -2,6 +2,7 @@ package advise
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,20 +20,38 @@ type wish struct {
 }
 
 // suits says whether a value of the knob is what the instance wants.
-func (w wish) suits(knob string, value any) bool {
-	values := fact.Values{}
-	for name, v := range w.values {
-		values[name] = v
-	}
+func (w wish) suits(knob string, value any) (bool, error) {
+	values := maps.Clone(w.values)
 	values[knob] = fact.Known(value, "wanted")
-	ok, err := w.wanted.OK.Holds(values)
-	return err == nil && ok
+	return w.wanted.OK.Holds(values)
 }
 
 // knob asks a rule about one value of the host that each engine has its own wish for.
 func (e *evaluation) knob() {
-	wishes := e.wishes()
-	var unhappy, happy []wish
+	wishes, apart := e.wishes()
+	happy, unhappy := e.asked(wishes)
+	decided := append(slices.Clone(unhappy), happy...)
+	value := e.facts.Host.Get(e.rule.Knob).Is // as it is, or as it is to be
+	if len(unhappy) > 0 {
+		row, _ := fact.Find(e.rule.Knob)
+		f := e.shared(unhappy, decided)
+		if f.Change.Value != "" {
+			value = typed(row, f.Change.Value)
+		}
+		e.report.Findings = append(e.report.Findings, f)
+	}
+	e.apart(&happy, apart, value)
+	if e.spoke = e.spoke || len(decided)+len(happy) > 0; len(unhappy) == 0 && len(happy) > 0 {
+		p := Passed{e.rule.ID, e.rule.Title, []string{}, e.evidence(happy[0].values, []string{e.rule.Knob})}
+		for _, w := range happy {
+			p.On = append(p.On, w.instance)
+		}
+		e.report.Passed = append(e.report.Passed, p)
+	}
+}
+
+// asked says whom the host's value suits.
+func (e *evaluation) asked(wishes []wish) (happy, unhappy []wish) {
 	for _, w := range wishes {
 		ok, err := w.wanted.OK.Holds(w.values)
 		switch {
@@ -44,19 +63,11 @@ func (e *evaluation) knob() {
 			unhappy = append(unhappy, w)
 		}
 	}
-	if len(happy)+len(unhappy) == 0 {
-		return
-	}
-	e.spoke = true
-	decided := append(slices.Clone(unhappy), happy...)
-	if len(unhappy) == 0 {
-		p := Passed{e.rule.ID, e.rule.Title, []string{}, e.evidence(decided[0].values, []string{e.rule.Knob})}
-		for _, w := range happy {
-			p.On = append(p.On, w.instance)
-		}
-		e.report.Passed = append(e.report.Passed, p)
-		return
-	}
+	return happy, unhappy
+}
+
+// shared is the finding of those whom the host's value does not suit, with one that all get.
+func (e *evaluation) shared(unhappy, decided []wish) Finding {
 	value, losers := e.resolve(decided)
 	first := unhappy[0]
 	f := e.finding("", first.values)
@@ -73,12 +84,39 @@ func (e *evaluation) knob() {
 		f.Severity = "info"
 		f.Change = Change{Class: rule.ClassAdvice, Cost: ""}
 	}
-	e.report.Findings = append(e.report.Findings, f)
+	return f
 }
 
-// wishes are those of the instances that the rule is for.
-func (e *evaluation) wishes() []wish {
-	var all []wish
+// apart finds those whose unit can have the wish for itself, and has not, where the host's value does not suit them.
+func (e *evaluation) apart(happy *[]wish, wishes []wish, value any) {
+	for _, w := range wishes {
+		well, err := e.rule.Apart.OK.Holds(w.values)
+		if err == nil && !well {
+			well, err = w.suits(e.rule.Knob, value)
+		}
+		want := ""
+		if err == nil && !well {
+			want, err = e.rule.Apart.Value.Gives(w.values)
+		}
+		switch {
+		case err != nil:
+			e.undecided(w.instance, w.values, err)
+			continue
+		case well:
+			*happy = append(*happy, w)
+			continue
+		}
+		e.spoke = true
+		f := e.finding(w.instance, w.values)
+		unit, _ := w.values.Get("instance.unit").Is.(string)
+		f.Change = Change{Class: rule.ClassUnit, Key: e.rule.Apart.Key, Value: want, Unit: unit, Cost: e.rule.Cost}
+		f.Evidence = e.evidence(w.values, append([]string{e.rule.Knob}, e.rule.Apart.Reads()...))
+		e.report.Findings = append(e.report.Findings, f)
+	}
+}
+
+// wishes are those of the instances that the rule is for; apart those that a unit can have for itself.
+func (e *evaluation) wishes() (all, apart []wish) {
 	for _, obj := range e.facts.Instances {
 		values := e.with(obj.Values)
 		if applies, err := e.applies(values); err != nil || !applies {
@@ -93,10 +131,24 @@ func (e *evaluation) wishes() []wish {
 		}
 		if wants {
 			buffer, _ := obj.Values.Get("instance.buffer").Is.(int64)
-			all = append(all, wish{obj.Name, values, w, buffer})
+			own := wish{obj.Name, values, w, buffer}
+			if e.canBeApart(own) {
+				apart = append(apart, own)
+			} else {
+				all = append(all, own)
+			}
 		}
 	}
-	return all
+	return all, apart
+}
+
+// canBeApart says whether the unit of an instance can have its wish; where that is not known it cannot.
+func (e *evaluation) canBeApart(w wish) bool {
+	if e.rule.Apart == nil {
+		return false
+	}
+	can, err := e.rule.Apart.When.Holds(w.values)
+	return err == nil && can
 }
 
 // resolve gives the value that suits all; else the one that the rule prefers in a conflict; else what suits most
@@ -106,7 +158,7 @@ func (e *evaluation) resolve(wishes []wish) (string, []Loser) {
 	losers := func(value string) []Loser {
 		list := []Loser{}
 		for _, w := range wishes {
-			if !w.suits(e.rule.Knob, typed(row, value)) {
+			if ok, err := w.suits(e.rule.Knob, typed(row, value)); err != nil || !ok {
 				list = append(list, Loser{w.instance, w.wanted.Value})
 			}
 		}

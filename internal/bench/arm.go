@@ -261,7 +261,7 @@ func (r *run) loadAll(ctx context.Context, arm scenario.Arm, length time.Duratio
 			live = func(tps float64) {
 				start.second()
 				r.progress.Rate(tps)
-				r.matrix.Look()
+				r.matrix.Look(ctx)
 			}
 		}
 		wait.Go(func() {

@@ -29,38 +29,48 @@ func pageSizesOf(t *testing.T) (all [3]string) {
 	return all
 }
 
-// A matrix that is killed while its server is in huge pages leaves the host as it was, without another run.
+// A matrix that is killed while its server is in huge pages, of a pool or transparent ones, leaves the host as it was,
+// without another run.
 func TestKilledMatrixRoot(t *testing.T) {
 	needRoot(t)
-	before := pageSizesOf(t)
-	dir := workArea(t)
-	file := filepath.Join(t.TempDir(), "tiny.yaml")
-	if err := os.WriteFile(file, []byte(`version: 1
+	for name, tt := range map[string]struct{ load, page, thp string }{
+		"postgresql": {"pgbench, script: select-only", "2MiB", "never"},
+		"mariadb":    {"sysbench, script: oltp_point_select", "2MiB", "never"},
+		"redis":      {"redis-benchmark, script: set", "transparent", "always"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := pageSizesOf(t)
+			dir := workArea(t)
+			file := filepath.Join(t.TempDir(), "tiny.yaml")
+			word := map[string]string{"2MiB": "p2m", "transparent": "thp"}[tt.page]
+			if err := os.WriteFile(file, []byte(`version: 1
 name: tiny
 title: a tiny matrix
-databases: {db: {engine: postgresql, buffer: "32"}}
-loads: {client: {program: pgbench, on: db, script: select-only}}
-matrix: {load: client, pages: [2MiB], sizes: {one: "16"}, clients: {two: "2"}}
-shape: [{what: it works, measure: p2m_one_two.tps, least: "1"}]
+databases: {db: {engine: `+name+`, buffer: "64"}}
+loads: {client: {program: `+tt.load+`, on: db}}
+matrix: {load: client, pages: [`+tt.page+`], sizes: {one: "16"}, clients: {two: "2"}}
+shape: [{what: it works, measure: `+word+`_one_two.tps, least: "1"}]
 `), 0o600); err != nil {
-		t.Fatal(err)
+				t.Fatal(err)
+			}
+			r := startProgram(t, dir, exec.Command(buildProgram(t), "bench", file, "--seconds", "30", "--rounds", "1",
+				"--dir", dir))
+			r.await(t, "transactions/s")
+			if during := pageSizesOf(t); during[0] != tt.thp || (during[2] == before[2]) != (tt.page == "transparent") {
+				t.Errorf("while it runs: %v, before: %v", during, before)
+			}
+			if err := r.cmd.Process.Signal(syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			_ = r.end(t) // it was killed
+			began := time.Now()
+			for pageSizesOf(t) != before {
+				if time.Since(began) > 10*time.Second {
+					t.Fatalf("10 s after it was killed: %v, before: %v", pageSizesOf(t), before)
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			t.Logf("as it was %v after the kill", time.Since(began).Round(time.Millisecond))
+		})
 	}
-	r := startProgram(t, dir, exec.Command(buildProgram(t), "bench", file, "--seconds", "30", "--rounds", "1", "--dir",
-		dir))
-	r.await(t, "transactions/s")
-	if during := pageSizesOf(t); during[0] != "never" || during[2] == before[2] {
-		t.Errorf("while it runs: %v, before: %v", during, before)
-	}
-	if err := r.cmd.Process.Signal(syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	_ = r.end(t) // it was killed
-	began := time.Now()
-	for pageSizesOf(t) != before {
-		if time.Since(began) > 10*time.Second {
-			t.Fatalf("10 s after it was killed: %v, before: %v", pageSizesOf(t), before)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Logf("as it was %v after the kill", time.Since(began).Round(time.Millisecond))
 }

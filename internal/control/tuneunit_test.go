@@ -19,9 +19,12 @@ import (
 const dropIn = "etc/systemd/system/db.service.d/90-bulkhead.conf"
 
 // unitMachine is a machine with a database that may open 1024 files, or 524288 if it asks.
-func unitMachine(t *testing.T) *machine {
+func unitMachine(t *testing.T) *machine { return unitMachineOf(t, "252.39") }
+
+// unitMachineOf is one with a version of systemd.
+func unitMachineOf(t *testing.T, version string) *machine {
 	t.Helper()
-	m := newMachine(t, "252.39")
+	m := newMachine(t, version)
 	m.put("run/systemd/system/.keep", "")
 	m.put("etc/systemd/system/db.service", "[Service]\n")
 	m.limited(m.service("db.service", "/usr/sbin/mysqld"), "1024", "524288")
@@ -176,6 +179,30 @@ func TestTuneUnitByPolicy(t *testing.T) {
 	m.unitAs("another one", "65536 65536; [Service]; LimitNOFILE=65536")
 	m.release()
 	m.unitAs("released", untunedUnit)
+}
+
+// From systemd 260 on a service has a mode of transparent huge pages of its own, by its drop-in and from its next start
+// on; an older one has none, which is said.
+func TestTuneTransparentOfAUnit(t *testing.T) {
+	const policy = "host: {tune: {unit db.service: {MemoryTHP: madvise}}}\n"
+	m := unitMachineOf(t, "260.1-1")
+	own := state.Tuned{Rule: "MEM-12", Name: "unit db.service/MemoryTHP", Value: "madvise"}
+	if text := shown(m.tune(own)); !strings.Contains(text, "it counts when db.service starts next") {
+		t.Errorf("it says\n%s", text)
+	}
+	m.unitAs("tuned", untunedUnit+"; [Service]; MemoryTHP=madvise")
+	m.bootUnit()
+	m.unitAs("booted", untunedUnit+"; [Service]; MemoryTHP=madvise")
+	_, err := m.do(api.Request{Verb: "tune rollback"})
+	m.must(err)
+	m.unitAs("rolled back", untunedUnit)
+	m.apply(policy)
+	m.unitAs("by the policy", untunedUnit+"; [Service]; MemoryTHP=madvise")
+	older := unitMachineOf(t, "259.5")
+	if text := shown(older.apply(policy)); !strings.Contains(text, "or its systemd is older than 260") {
+		t.Errorf("on systemd 259 it says\n%s", text)
+	}
+	older.unitAs("on systemd 259", untunedUnit)
 }
 
 // A service that does not run gets its drop-in.

@@ -3,6 +3,7 @@ package proof
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 )
@@ -35,20 +36,29 @@ func (a *Arm) figureEnding(end string) float64 {
 	return nan
 }
 
-// cellRows is the table of a matrix, its head first; nil without one.
+// cellRows is the table of a matrix, its head first; nil without one. What a Redis copied while it saved is told of one
+// alone.
 func (r *Result) cellRows() (rows [][]string) {
 	cells := cellsOf(r)
 	if len(cells) == 0 {
 		return nil
 	}
-	rows = [][]string{{"pages", "database", "clients", "per second", "min", "max", "page tables", "page faults",
-		"proved by"}}
+	rows = [][]string{{"pages", "database", "clients", "per second", "min", "max", "page tables", "page faults"}}
+	saves := !math.IsNaN(cells[0].figureEnding("copied"))
+	if saves {
+		rows[0] = append(rows[0], "p99", "copied", "fork")
+	}
+	rows[0] = append(rows[0], "proved by")
 	for _, a := range cells {
 		tps := a.Figures["tps"]
-		rows = append(rows, []string{a.Cell.Page, fmt.Sprintf("%s, %d MiB", a.Cell.Size, a.Cell.SizeMiB),
+		row := []string{a.Cell.Page, fmt.Sprintf("%s, %d MiB", a.Cell.Size, a.Cell.SizeMiB),
 			Number(float64(a.Cell.Clients)), Number(float64(tps.Median)), Number(float64(tps.Low)),
-			Number(float64(tps.High)), sizeText(a.figureEnding("page_tables")), Number(a.figureEnding("page_faults")),
-			a.Evidence})
+			Number(float64(tps.High)), sizeText(a.figureEnding("page_tables")), Number(a.figureEnding("page_faults"))}
+		if saves {
+			row = append(row, milliseconds(a.figureOf("p99")), sizeText(a.figureEnding("copied")),
+				milliseconds(a.figureEnding("fork")))
+		}
+		rows = append(rows, append(row, a.Evidence))
 	}
 	return rows
 }
@@ -59,12 +69,12 @@ func (r *Result) writeCells(b *strings.Builder) {
 	if rows == nil {
 		return
 	}
-	const proved = 8
+	proved := len(rows[0]) - 1
 	var short [][]string
 	for _, row := range rows {
 		short = append(short, row[:proved])
 	}
-	b.WriteString(table(short, 2, 3, 4, 5, 6, 7))
+	b.WriteString(table(short, 2, 3, 4, 5, 6, 7, 8, 9, 10))
 	b.WriteString("\nThe page size of each cell, by the last round:\n")
 	for i, a := range cellsOf(r) {
 		b.WriteString(wrap(a.Text+": "+rows[i+1][proved], 108, "  "))

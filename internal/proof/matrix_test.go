@@ -50,3 +50,15 @@ func TestMatrix(t *testing.T) {
 		t.Errorf("without a matrix: %v", names)
 	}
 }
+
+// Of a Redis the table has what it copied while it saved, and how long a fork took.
+func TestMatrixThatSaves(t *testing.T) {
+	r := &Result{Arms: []Arm{{Rounds: []Round{{}}, Evidence: "smaps", Cell: &Cell{Page: "transparent", Size: "data"},
+		Figures: map[string]Range{"p99": {2, 2, 2}, "db.copied": {4 << 20, 4 << 20, 4 << 20}, "db.fork": {3, 3, 3}}}}}
+	var b strings.Builder
+	r.writeMatrix(&b)
+	if text := b.String(); !strings.Contains(text, "| p99 | copied | fork | proved by |") ||
+		!strings.Contains(text, "| 2.00 ms | 4 MiB | 3.00 ms | smaps |") {
+		t.Errorf("%s", text)
+	}
+}

@@ -29,7 +29,7 @@ var (
 		"cpu", "memory", "memory_peak", "swap", "oom_kills", "throttled", "read", "written", "read_ops", "write_ops",
 		"cpu_pressure", "memory_pressure", "io_pressure", "conservation",
 		"sent", "received", "packets_sent", "packets_received", "wire_out", "wire_in", "drops",
-		"page_tables", "page_faults", "page_size",
+		"page_tables", "page_faults", "page_size", "copied", "fork",
 	}
 	hostFigures = []string{"load", "blocked", "idle", "busy", "memory_free"}
 )

@@ -3,12 +3,13 @@ package scenario
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"bulkhead/internal/policy/yamlform"
 )
 
 // Matrix is one load in every combination of a page size, a size of its database and a number of clients. Each is an
-// arm, a cell; they are measured in random order, and the database starts anew for each.
+// arm, a cell; they are measured in random order, and the database starts anew for each. A Redis saves all the while.
 type Matrix struct {
 	Load    string
 	Pages   []PageSize
@@ -16,14 +17,25 @@ type Matrix struct {
 	Clients []Point
 }
 
-// PageSize is that of the database's shared memory.
+// PageSize is that of the database's memory.
 type PageSize struct {
 	Name  string // "2MiB"
 	Word  string // "p2m": arms begin with it
-	Bytes int64
+	Bytes int64  // 0 of transparent huge pages: the kernel makes them of usual ones
 }
 
-var pageSizes = []PageSize{{"4KiB", "p4k", 4 << 10}, {"2MiB", "p2m", 2 << 20}, {"1GiB", "p1g", 1 << 30}}
+var pageSizes = []PageSize{{"4KiB", "p4k", 4 << 10}, {"2MiB", "p2m", 2 << 20}, {"1GiB", "p1g", 1 << 30},
+	{"transparent", "thp", 0}}
+
+// matrices say by engine which program loads it in a matrix, and which pages its memory can have.
+var matrices = map[string]struct {
+	program string
+	pages   []string
+}{
+	"postgresql": {"pgbench", []string{"4KiB", "2MiB", "1GiB"}},
+	"mariadb":    {"sysbench", []string{"4KiB", "2MiB"}},
+	"redis":      {"redis-benchmark", []string{"4KiB", "transparent"}},
+}
 
 // Point is one value of an axis.
 type Point struct {
@@ -83,6 +95,12 @@ func (r *reader) cells(i yamlform.Item) {
 		return
 	}
 	load := slices.IndexFunc(r.s.Loads, func(l Load) bool { return l.Name == m.Load })
+	var of Database
+	if load >= 0 {
+		of, _ = r.s.DatabaseNamed(r.s.Loads[load].On)
+	}
+	can := matrices[of.Engine]
+	unfit := slices.IndexFunc(m.Pages, func(p PageSize) bool { return !slices.Contains(can.pages, p.Name) })
 	switch all := len(m.Pages) * len(m.Sizes) * len(m.Clients); {
 	case i.Has("arms"):
 		i.Fail("leave arms: out, or matrix:", "the cells of a matrix are all arms that there are")
@@ -91,8 +109,12 @@ func (r *reader) cells(i yamlform.Item) {
 			"the matrix has no cell")
 	case all > maxList:
 		i.Fail("", "the matrix has %d cells, more than %d", all, maxList)
-	case load < 0 || len(r.s.Loads) > 1 || r.s.Loads[load].Program != "pgbench":
-		i.Fail("write one load, program: pgbench", "a matrix is of one load, of pgbench")
+	case load < 0 || len(r.s.Loads) > 1 || r.s.Loads[load].Program != can.program:
+		i.Fail("write one load: pgbench of a postgresql, sysbench of a mariadb, or redis-benchmark of a redis",
+			"a matrix is of one load, of the engine's own program")
+	case unfit >= 0:
+		i.Fail("write pages: ["+strings.Join(can.pages, ", ")+"]", "no memory of a %s is in pages of %s", of.Engine,
+			m.Pages[unfit].Name)
 	default:
 		for _, page := range m.Pages {
 			for _, size := range m.Sizes {

@@ -54,6 +54,7 @@ func TestMatrixProblems(t *testing.T) {
 		"no cell":      {`{few: "2"}`, "{}", "the matrix has no cell"},
 		"load":         {"load: client", "load: clients", "a matrix is of one load"},
 		"program":      {"pgbench", "sysbench", "a matrix is of one load"},
+		"not of it":    {"4KiB", "transparent", "no memory of a postgresql is in pages of transparent"},
 		"quantity":     {"cpus*1024", "gpus*1024", `quantity "gpus"`},
 		"name":         {"spills:", "not-fits:", `"not-fits" is no name in sizes`},
 		"no such cell": {"p1g_fits_few", "p2m_fits_few", `arm "p2m_fits_few" is not in this scenario`},

@@ -12,6 +12,7 @@ import (
 	"bulkhead/internal/linux/tunable/sepolicy"
 	"bulkhead/internal/linux/tunable/service"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/systemd"
 	"bulkhead/internal/systemd/unitfiles"
 )
 
@@ -103,10 +104,7 @@ type services struct {
 
 // Reload has systemd read drop-ins.
 func (s services) Reload(ctx context.Context, units ...string) error {
-	m, err := s.c.Manager(ctx, s.facts)
-	if err == nil && m == nil {
-		err = unitfiles.ErrMute
-	}
+	m, err := s.asked(ctx)
 	if err == nil {
 		err = m.ReloadUnits(ctx, units...)
 	}
@@ -120,10 +118,7 @@ func (s services) Reload(ctx context.Context, units ...string) error {
 
 // MainPID is the main process of a service.
 func (s services) MainPID(ctx context.Context, unit string) (int, error) {
-	m, err := s.c.Manager(ctx, s.facts)
-	if err == nil && m == nil {
-		err = unitfiles.ErrMute
-	}
+	m, err := s.asked(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -132,4 +127,22 @@ func (s services) MainPID(ctx context.Context, unit string) (int, error) {
 		return 0, err
 	}
 	return u.MainPID, nil
+}
+
+// Version is that of the systemd that runs.
+func (s services) Version(ctx context.Context) (int, error) {
+	m, err := s.asked(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return m.Version().Number, nil
+}
+
+// asked is systemd; one that cannot be asked is an error.
+func (s services) asked(ctx context.Context) (*systemd.Manager, error) {
+	m, err := s.c.Manager(ctx, s.facts)
+	if err == nil && m == nil {
+		err = unitfiles.ErrMute
+	}
+	return m, err
 }

@@ -248,6 +248,8 @@ var Table = []Row{
 		"whether it may run on CPUs of a node whose memory it may not use"},
 	{"instance.start_timeout", Number, "s", "systemd", "TimeoutStartSec of its service"},
 	{"instance.stop_timeout", Number, "s", "systemd", "TimeoutStopSec of its service"},
+	{"instance.unit_thp", Text, "", "systemd",
+		"MemoryTHP of its service: inherit, disable, madvise or system; none where systemd has no such setting (260)"},
 	{"instance.oomd", List, "", "systemd", "units of it for which systemd-oomd may kill it"},
 	{"instance.footprint", Number, Bytes, "settings", "memory that it wants with all its connections"},
 	{"instance.group_wanted", Number, Bytes, "settings of all in the group",

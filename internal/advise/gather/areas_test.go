@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -227,5 +228,25 @@ func TestLittleIsKnown(t *testing.T) {
 	bare := tuned(t, map[string]string{"proc/self/mountinfo": "21 1 8:1 / / rw - ext4 /dev/sda1 rw\n"})
 	if v := Facts(t.Context(), bare, Options{}).Host.Get("host.cgroups"); v.Unknown == "" {
 		t.Errorf("where no control groups are mounted they are %+v", v)
+	}
+}
+
+// Where systemd tells of MemoryTHP, the services of databases have it, and the host's value stays.
+func TestTransparentOfUnits(t *testing.T) {
+	changes := map[string]string{"sys/kernel/mm/transparent_hugepage/enabled": "[always] madvise never\n"}
+	for _, unit := range []string{"mysql3306", "postgresql"} {
+		changes["units/"+unit+".service"] = "+MemoryTHP=inherit\n"
+	}
+	list, rep := found(t, tuned(t, changes))
+	var got []string
+	for _, f := range rep.Findings {
+		if f.Rule == "MEM-12" {
+			got = append(got, fmt.Sprint(f.On, f.Change.Class, f.Change.Unit, f.Change.Key, f.Change.Value))
+		}
+	}
+	slices.Sort(got)
+	if want := []string{"[mysql3306]unitmysql3306.serviceMemoryTHPdisable",
+		"[postgresql5432]unitpostgresql.serviceMemoryTHPdisable"}; !slices.Equal(got, want) {
+		t.Errorf("%q, of all %q", got, list)
 	}
 }

@@ -18,7 +18,7 @@ const unitTime = 2 * time.Second
 
 // unitFacts are those of the service of systemd that runs a process, and of the slices above it.
 func unitFacts(ctx context.Context, units Units, p *procfs.Process, v fact.Values) {
-	names := []string{"instance.start_timeout", "instance.stop_timeout", "instance.oomd"}
+	names := []string{"instance.start_timeout", "instance.stop_timeout", "instance.oomd", "instance.unit_thp"}
 	unknown := func(reason string) {
 		for _, n := range names {
 			v[n] = fact.Unknown("%s", reason)
@@ -36,7 +36,7 @@ func unitFacts(ctx context.Context, units Units, p *procfs.Process, v fact.Value
 	ctx, cancel := context.WithTimeout(ctx, unitTime)
 	defer cancel()
 	got, err := units(ctx, service, "TimeoutStartUSec", "TimeoutStopUSec", "ManagedOOMPreference",
-		"ManagedOOMMemoryPressure", "ManagedOOMSwap")
+		"ManagedOOMMemoryPressure", "ManagedOOMSwap", "MemoryTHP")
 	if errors.Is(err, context.DeadlineExceeded) {
 		unknown("systemd gave no answer within " + unitTime.String())
 		return
@@ -47,6 +47,11 @@ func unitFacts(ctx context.Context, units Units, p *procfs.Process, v fact.Value
 	}
 	v["instance.start_timeout"] = seconds(got["TimeoutStartUSec"], service+" TimeoutStartSec")
 	v["instance.stop_timeout"] = seconds(got["TimeoutStopUSec"], service+" TimeoutStopSec")
+	thp, from := "", "this systemd has no MemoryTHP"
+	if is, has := got["MemoryTHP"].(string); has {
+		thp, from = is, service+" MemoryTHP"
+	}
+	v["instance.unit_thp"] = fact.Known(thp, from)
 	killers := []string{}
 	for _, unit := range append([]string{service}, slices...) {
 		of := got

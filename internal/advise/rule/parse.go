@@ -125,6 +125,13 @@ func ruleForm() yamlform.Form[Rule] {
 				text("disk", func(c *Change) *string { return &c.Disk }),
 			}}.Read(i, "", &r.Change)
 		}},
+		{Name: "apart", Read: func(i yamlform.Item, r *Rule) {
+			a := new(Apart)
+			r.Apart = a
+			if apartForm().Read(i, "", a) && (a.Key == "" || a.When == nil || a.OK == nil || a.Value == nil) {
+				i.Fail("", "key, when, ok and value are needed")
+			}
+		}},
 		{Name: "means", Read: func(i yamlform.Item, r *Rule) {
 			t, _ := i.Text()
 			r.Means = strings.TrimSpace(t)
@@ -152,6 +159,15 @@ func wantedForm() yamlform.Form[Wanted] {
 	}}
 }
 
+func apartForm() yamlform.Form[Apart] {
+	return yamlform.Form[Apart]{Name: "what a unit has for itself", Keys: []yamlform.FormKey[Apart]{
+		text("key", func(a *Apart) *string { return &a.Key }),
+		condition("when", func(a *Apart) **Expression { return &a.When }),
+		condition("ok", func(a *Apart) **Expression { return &a.OK }),
+		expression("value", cel.StringType, func(a *Apart) **Expression { return &a.Value }),
+	}}
+}
+
 // Placeholder is the value of a fact in a text.
 var Placeholder = regexp.MustCompile(`\{([a-z_.]+)\}`)
 
@@ -171,7 +187,10 @@ func checkRule(i yamlform.Item, r *Rule) {
 		}
 		r.Scope = fact.Instance
 	}
-	for _, name := range r.Reads() {
+	if r.Apart != nil && len(r.Wanted) == 0 {
+		i.Fail("", "apart is for a rule with wanted")
+	}
+	for _, name := range append(r.Reads(), r.Apart.Reads()...) {
 		row, known := fact.Find(name)
 		if known && row.Scope() != fact.Host && row.Scope() != r.Scope {
 			i.Fail("a rule reads facts of the host and of its own scope", "%s is not a fact of scope %s", name, r.Scope)

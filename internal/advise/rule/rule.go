@@ -53,6 +53,7 @@ type Rule struct {
 	Want    string      // the value wanted, where it is one
 	Value   *Expression // gives the value wanted where it depends on facts
 	Change  Change
+	Apart   *Apart   // nil of most
 	Means   string   // what it means here; {FACT} stands for its value
 	Why     string   // why the value is wanted
 	Wrong   []string // cases in which the advice is wrong
@@ -60,6 +61,14 @@ type Rule struct {
 	Source  string
 	Checked string // when the source was read: "2026-08"; "-" where none was
 	Pos     policy.Pos
+}
+
+// Apart is what gives an instance its wish of a Knob for itself, by its unit, whatever the host has.
+type Apart struct {
+	Key   string      // the setting of the unit
+	When  *Expression // whether it can be had here, of this instance
+	OK    *Expression // whether the unit has it already
+	Value *Expression // what to set
 }
 
 // Wanted is what one engine, in some of its versions, wants of a knob.
@@ -78,9 +87,19 @@ type Change struct {
 }
 
 // Reads are the facts that decide about the rule, sorted.
-func (r *Rule) Reads() []string {
+func (r *Rule) Reads() []string { return readsOf(r.Expressions()) }
+
+// Reads are the facts that decide, sorted.
+func (a *Apart) Reads() []string {
+	if a == nil {
+		return nil
+	}
+	return readsOf([]*Expression{a.When, a.OK, a.Value})
+}
+
+func readsOf(all []*Expression) []string {
 	var names []string
-	for _, e := range r.Expressions() {
+	for _, e := range all {
 		names = append(names, e.Reads...)
 	}
 	slices.Sort(names)

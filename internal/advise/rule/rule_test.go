@@ -17,7 +17,7 @@ func TestLibraryReads(t *testing.T) {
 	}
 	used := map[string]bool{}
 	for _, r := range set.Rules {
-		for _, name := range r.Reads() {
+		for _, name := range append(r.Reads(), r.Apart.Reads()...) {
 			if _, known := fact.Find(name); !known {
 				t.Errorf("%s is said to read %q, which is no fact", r.ID, name)
 			}

@@ -3,18 +3,50 @@ package database
 import (
 	"bytes"
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 
+	"github.com/redis/go-redis/v9"
+
 	"bulkhead/internal/bench/process"
+	"bulkhead/internal/dblogin"
 )
 
 // Query asks our PostgreSQL in one of its databases: a row is a line, its columns have a | between them.
-func (in *Instance) Query(ctx context.Context, database, sql string) (string, error) {
+func (in *Instance) Query(ctx context.Context, database, query string) (string, error) {
 	return in.output(ctx, process.Spec{Args: []string{in.paths["psql"], "--host=" + in.RunDir,
 		"--port=" + strconv.Itoa(in.Port), "--username=postgres", "--no-psqlrc", "--quiet", "--tuples-only",
-		"--no-align", "--set=ON_ERROR_STOP=1", "--command=" + sql, database}})
+		"--no-align", "--set=ON_ERROR_STOP=1", "--command=" + query, database}})
+}
+
+// Value asks our MariaDB or MySQL, in one of its databases, for one value.
+func (in *Instance) Value(ctx context.Context, name, query string) (value string, err error) {
+	login, err := in.own()
+	if err != nil {
+		return "", err
+	}
+	db, err := login.OpenMySQL(name)
+	if err != nil {
+		return "", err
+	}
+	var v sql.NullString
+	err = db.QueryRowContext(ctx, query).Scan(&v)
+	if err = errors.Join(err, db.Close()); err != nil {
+		return "", fmt.Errorf("%s %s: %s: %w", in.Kind.Title, in.Name, query, err)
+	}
+	return v.String, nil
+}
+
+// Redis is a connection to our Redis, made when it is needed.
+func (in *Instance) Redis() (*redis.Client, error) {
+	login, err := dblogin.Parse("unix://" + in.Socket)
+	if err != nil {
+		return nil, err
+	}
+	return login.OpenRedis(), nil
 }
 
 // HugePages asks our PostgreSQL, which is stopped, how many pages of a size in bytes its shared memory takes

@@ -101,7 +101,7 @@ func (in *Instance) Execute(ctx context.Context, statement string) (err error) {
 		_, err = conn.Exec(ctx, statement)
 		return errors.Join(err, conn.Close(ctx))
 	}
-	login, err := dblogin.Parse("mysql://root@localhost/?socket=" + url.QueryEscape(in.Socket))
+	login, err := in.own()
 	if err != nil {
 		return err
 	}
@@ -111,6 +111,11 @@ func (in *Instance) Execute(ctx context.Context, statement string) (err error) {
 	}
 	_, err = db.ExecContext(ctx, statement)
 	return errors.Join(err, db.Close())
+}
+
+// own is how the administrator of our MariaDB or MySQL logs in.
+func (in *Instance) own() (*dblogin.Login, error) {
+	return dblogin.Parse("mysql://root@localhost/?socket=" + url.QueryEscape(in.Socket))
 }
 
 // Number is the database of a Redis.

@@ -1,6 +1,6 @@
 // Package matrix carries out the cells of a scenario's matrix: [Open] makes the page sizes of the host those of a
-// proof, Fill makes a database of each size, and around the load of a cell stand Begin and End. A [Matrix] is for one
-// goroutine, but for Look, which is for the one that follows the load.
+// proof, Fill makes a database of each size, and around the load of a cell stand Begin and End. What differs between
+// engines is a server. A [Matrix] is for one goroutine, but for Look, which is for the one that follows the load.
 package matrix
 
 import (
@@ -12,35 +12,23 @@ import (
 	"strings"
 	"time"
 
-	"bulkhead/internal/bench/database"
 	"bulkhead/internal/bench/load"
 	"bulkhead/internal/bench/pagesize"
 	"bulkhead/internal/bench/process"
-	"bulkhead/internal/host"
 	"bulkhead/internal/linux/family"
-	"bulkhead/internal/proof"
 	"bulkhead/internal/scenario"
 )
 
-// Fitted is a scenario as it is fitted to the machine.
-type Fitted struct {
-	Scenario *scenario.Scenario
-	Host     *host.Host
-	Number   func(e scenario.Expression, otherwise int) int
-	Omitted  map[string]string // why an arm is left out, by its name
-}
-
 // Matrix measures the cells of a scenario's matrix. That of a scenario without one is nil, whose methods do nothing.
 type Matrix struct {
-	Fitted
+	subject
 	settings *pagesize.Settings
-	database *database.Instance
-	options  []string                // of the server in every cell
-	pages    map[int64]int64         // that its shared memory takes, by page size
-	drivers  map[string]*load.Driver // by size of the database
-	faults   int64                   // before the load of a cell
-	tables   int64                   // most bytes of page tables that were seen while it ran
-	evidence string                  // of its page size
+	server   server
+	options  []string        // of the server in every cell
+	pages    map[int64]int64 // of a pool that it takes, by page size
+	faults   int64           // before the load of a cell
+	tables   int64           // most bytes of page tables that were seen while it ran
+	evidence string          // of its page size
 }
 
 // Open records the page sizes of the host in a directory and switches transparent huge pages off, beside a guard
@@ -68,7 +56,7 @@ func Open(ctx context.Context, f Fitted, n *process.Supervisor, guard process.Sp
 	}
 	var sizes []int64
 	for _, p := range f.Scenario.Matrix.Pages {
-		if p.Bytes != pagesize.Usual {
+		if p.Bytes > pagesize.Usual {
 			sizes = append(sizes, p.Bytes)
 		}
 	}
@@ -76,11 +64,9 @@ func Open(ctx context.Context, f Fitted, n *process.Supervisor, guard process.Sp
 	if err != nil {
 		return nil, err
 	}
-	return &Matrix{Fitted: f, settings: s, pages: map[int64]int64{}, drivers: map[string]*load.Driver{}}, nil
+	return &Matrix{subject: subject{Fitted: f, drivers: map[string]*load.Driver{}}, settings: s,
+		pages: map[int64]int64{}}, nil
 }
-
-// databaseOf is where the data of a size is.
-func databaseOf(size scenario.Point) string { return "size_" + size.Name }
 
 // Fill makes a database of each size, and leaves out the page sizes that the kernel gives no pages of.
 func (m *Matrix) Fill(ctx context.Context, d *load.Driver) error {
@@ -88,34 +74,20 @@ func (m *Matrix) Fill(ctx context.Context, d *load.Driver) error {
 		return nil
 	}
 	m.database, m.options = d.Database, d.Database.Options
+	m.server = map[string]server{"postgresql": postgresql{}, "mariadb": mariadb{}, "redis": &redis{}}[d.Database.Engine]
 	for _, size := range m.Scenario.Matrix.Sizes {
-		const scale, rows = 16, 100_000 // a unit of pgbench's scale is about 16 MiB, and so many rows
-		of, in := *d, *d.Database
-		in.Account.Database, of.Database = databaseOf(size), &in
-		of.Rows = max(m.Number(size.Is, scale)/scale, 1) * rows
-		if _, err := in.Query(ctx, "postgres", "CREATE DATABASE "+databaseOf(size)); err != nil {
+		of, err := m.server.fill(ctx, &m.subject, size, *d)
+		if err != nil {
 			return err
 		}
-		if err := of.Prepare(ctx); err != nil {
-			return err
-		}
-		if _, err := in.Query(ctx, databaseOf(size), "CREATE EXTENSION pg_prewarm"); err != nil {
-			return err
-		}
-		m.drivers[size.Name] = &of
-	}
-	if _, err := m.database.Query(ctx, "postgres", "CHECKPOINT"); err != nil {
-		return err
-	}
-	if err := m.database.Stop(); err != nil {
-		return err
+		m.drivers[size.Name] = of
 	}
 	for _, p := range m.Scenario.Matrix.Pages {
 		if p.Bytes == pagesize.Usual {
 			continue
 		}
 		var err error
-		if m.pages[p.Bytes], err = m.database.HugePages(ctx, p.Bytes); err != nil {
+		if m.pages[p.Bytes], err = m.server.need(ctx, &m.subject, p.Bytes); err != nil {
 			return err
 		}
 		if err := m.settings.Reserve(ctx, p.Bytes, m.pages[p.Bytes]); err != nil {
@@ -125,7 +97,7 @@ func (m *Matrix) Fill(ctx context.Context, d *load.Driver) error {
 			m.leaveOut(p, err)
 		}
 	}
-	return m.settings.Reserve(ctx, pagesize.Usual, 0)
+	return errors.Join(m.database.Stop(), m.settings.Reserve(ctx, pagesize.Usual, 0))
 }
 
 // leaveOut leaves out the cells of a page size.
@@ -149,32 +121,17 @@ func (m *Matrix) Begin(ctx context.Context, arm scenario.Arm) error {
 	if err := m.settings.Reserve(ctx, page.Bytes, m.pages[page.Bytes]); err != nil {
 		return err
 	}
-	m.database.Options = append(slices.Clip(m.options), "-c", "huge_pages=off")
-	if page.Bytes != pagesize.Usual {
-		m.database.Options = append(slices.Clip(m.options), "-c", "huge_pages=on", "-c",
-			fmt.Sprintf("huge_page_size=%dkB", page.Bytes>>10))
-	}
+	m.database.Options = append(slices.Clip(m.options), m.server.options(page.Bytes)...)
 	if err := m.database.Start(ctx, nil); err != nil {
 		return err
 	}
-	if _, err := m.database.Query(ctx, databaseOf(arm.Cell.Size), "SELECT pg_prewarm(oid) FROM pg_class "+
-		"WHERE relname LIKE 'pgbench%' AND relkind IN ('r', 'i')"); err != nil {
-		return err
-	}
-	said, err := m.database.Query(ctx, "postgres", "SELECT string_agg(name||'='||setting, ', ' ORDER BY name) "+
-		"FROM pg_settings WHERE name IN ('huge_pages', 'huge_pages_status')")
+	said, least, err := m.server.warm(ctx, &m.subject, arm.Cell)
 	if err != nil {
 		return err
 	}
-	seen, err := pagesize.Prove(m.Host, m.database.PID(), page.Bytes)
+	seen, err := pagesize.Prove(m.Host, m.database.PID(), page.Bytes, least)
 	if err != nil {
-		return err
-	}
-	word := map[bool]string{true: "off", false: "on"}[page.Bytes == pagesize.Usual]
-	for setting := range strings.SplitSeq(said, ", ") {
-		if !strings.HasSuffix(setting, "="+word) {
-			return fmt.Errorf("%s: the server says %s", seen, said)
-		}
+		return fmt.Errorf("%w; the server says %s", err, said)
 	}
 	m.evidence, m.tables = seen+"; the server says "+said, 0
 	process.Sleep(ctx, reaped)
@@ -193,12 +150,15 @@ func (m *Matrix) Of(d *load.Driver, arm scenario.Arm) *load.Driver {
 }
 
 // Look notes the page tables while clients are there.
-func (m *Matrix) Look() {
+func (m *Matrix) Look(ctx context.Context) {
 	if m == nil {
 		return
 	}
 	if tables, err := pagesize.Tables(m.Host, m.database.PID()); err == nil { // without, the cell has no such figure
 		m.tables = max(m.tables, tables)
+	}
+	if w, is := m.server.(watched); is {
+		w.look(ctx)
 	}
 }
 
@@ -210,22 +170,18 @@ func (m *Matrix) End(ctx context.Context, page scenario.PageSize, into map[strin
 	if err != nil {
 		return "", err
 	}
-	name := m.database.Name + "."
-	into[name+"page_size"] = float64(page.Bytes)
-	into[name+"page_faults"] = float64(faults - m.faults)
+	figure := func(name string, is float64) { into[m.database.Name+"."+name] = is }
+	if page.Bytes != pagesize.Transparent {
+		figure("page_size", float64(page.Bytes))
+	}
+	figure("page_faults", float64(faults-m.faults))
 	if m.tables > 0 {
-		into[name+"page_tables"] = float64(m.tables)
+		figure("page_tables", float64(m.tables))
 	}
-	return m.evidence, nil
-}
-
-// Cell is an arm's combination with its values; nil where it is of no matrix.
-func (f Fitted) Cell(c *scenario.Cell) *proof.Cell {
-	if c == nil {
-		return nil
+	if w, is := m.server.(watched); is {
+		err = w.end(ctx, figure)
 	}
-	return &proof.Cell{Page: c.Page.Name, Size: c.Size.Name, SizeMiB: f.Number(c.Size.Is, 0),
-		Clients: f.Number(c.Clients.Is, 0)}
+	return m.evidence, err
 }
 
 // Settings are those of the server in every cell, as the report has them; "" without a matrix.

@@ -1,9 +1,10 @@
 // Package pagesize gives a database of a proof pages of a size, and shows that it has them.
 //
 // [Open] puts the originals of what it changes on disk, synced, before it changes anything: transparent huge pages are
-// off from then on, and Reserve makes the pools. What it changed is one open transaction in a journal of the proof's
-// own: Close takes it back, and after a run that was killed [Recover] does. Nothing is written for the next boot.
-// [Prove] and [Tables] read what a server has. A Settings is for one goroutine.
+// off from then on, and Reserve makes the pools, or switches them on. What it changed is one open transaction in a
+// journal of the proof's own: Close takes it back, and after a run that was killed [Recover] does. Nothing is written
+// for the next boot.
+// [Prove] and [Tables] read what a server has, [Need] what it will take of a pool. A Settings is for one goroutine.
 package pagesize
 
 import (
@@ -26,12 +27,16 @@ import (
 // Usual is the size of pages that are no huge ones, in bytes.
 const Usual = 4 << 10
 
+// Transparent stands for the size of pages that are made huge by the kernel, without a pool.
+const Transparent = 0
+
 // Settings are the page sizes of the host while a proof runs.
 type Settings struct {
 	store     *journal.Store
 	txn       uint64
 	actuators change.Actuators
 	pools     map[int64]change.Change // by page size: with what there was before
+	thp       *change.Change          // of transparent huge pages; nil where the kernel has none
 }
 
 // stateIn is where the journal is in the work directory of a proof.
@@ -70,6 +75,9 @@ func Open(ctx context.Context, h *host.Host, dir string, sizes []int64) (s *Sett
 		}
 	}
 	off := slices.Clone(changes)
+	if len(off) > 0 && off[0].Addr == tunable.Transparent[0] {
+		s.thp = &off[0].Change
+	}
 	for _, size := range sizes {
 		c, err := add(tunable.Attribute(hugepool.OfSize(size)), "")
 		switch {
@@ -103,7 +111,8 @@ func Open(ctx context.Context, h *host.Host, dir string, sizes []int64) (s *Sett
 }
 
 // Reserve makes the pool of pages of a size so much larger than it was before the proof, and the other pools as they
-// were. Of the usual size there is no pool. Where the kernel gives too few pages, all pools are as they were.
+// were. Of the usual size there is no pool, nor of [Transparent], with which all memory may get transparent huge pages
+// (else none does). Where the kernel gives too few pages, all pools are as they were.
 func (s *Settings) Reserve(ctx context.Context, size, pages int64) error {
 	for other, c := range s.pools {
 		if other == size {
@@ -113,7 +122,19 @@ func (s *Settings) Reserve(ctx context.Context, size, pages int64) error {
 			return err
 		}
 	}
-	if size == Usual {
+	word := "never"
+	if size == Transparent {
+		word = "always"
+	}
+	switch {
+	case s.thp != nil:
+		if err := change.Set(ctx, s.actuators[s.thp.Kind], s.thp.Target, word); err != nil {
+			return err
+		}
+	case size == Transparent:
+		return errors.New("the kernel has no transparent huge pages")
+	}
+	if size == Usual || size == Transparent {
 		return nil
 	}
 	c, has := s.pools[size]

@@ -92,7 +92,7 @@ func TestPageTablesRoot(t *testing.T) {
 			query("CREATE TABLE holes (a int)")
 			makeHoles(t, filepath.Join(in.DataDir, query("SELECT pg_relation_filepath('holes')")), size)
 		}
-		if _, err := Prove(h, in.PID(), map[string]int64{"off": Usual, "on": 2 << 20}[word]); err != nil {
+		if _, err := Prove(h, in.PID(), map[string]int64{"off": Usual, "on": 2 << 20}[word], buffers<<20); err != nil {
 			t.Error(err)
 		}
 		if got := query("SELECT pg_prewarm('holes')"); got != strconv.Itoa(size*128) {

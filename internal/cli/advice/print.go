@@ -157,6 +157,7 @@ type ruleJSON struct {
 	When    string       `json:"when,omitempty"`
 	OK      string       `json:"ok,omitempty"`
 	Wanted  []wantedJSON `json:"wanted"`
+	Apart   *apartJSON   `json:"apart,omitempty"`
 	Reads   []factJSON   `json:"reads"`
 	Class   string       `json:"class"`
 	Key     string       `json:"key"`
@@ -175,6 +176,14 @@ type wantedJSON struct {
 	Below  string `json:"below,omitempty"`
 	OK     string `json:"ok"`
 	Value  string `json:"value"`
+}
+
+// apartJSON is what a unit can have for itself.
+type apartJSON struct {
+	Key   string `json:"key"`
+	When  string `json:"when"`
+	OK    string `json:"ok"`
+	Value string `json:"value"`
 }
 
 type factJSON struct {
@@ -198,7 +207,10 @@ func ruleOf(r *rule.Rule) ruleJSON {
 	for _, w := range r.Wanted {
 		v.Wanted = append(v.Wanted, wantedJSON{w.Engine, w.From, w.Below, w.OK.Text, w.Value})
 	}
-	for _, name := range r.Reads() {
+	if a := r.Apart; a != nil {
+		v.Apart = &apartJSON{a.Key, a.When.Text, a.OK.Text, a.Value.Text}
+	}
+	for _, name := range append(r.Reads(), r.Apart.Reads()...) {
 		row, _ := fact.Find(name)
 		v.Reads = append(v.Reads, factJSON{name, row.Doc, row.Source})
 	}
@@ -230,6 +242,9 @@ func printRule(out io.Writer, v ruleJSON) {
 			name += " below " + w.Below
 		}
 		render.Printf(out, "kept      %s: %s; else %s is wanted\n", name, w.OK, w.Value)
+	}
+	if a := v.Apart; a != nil {
+		render.Printf(out, "apart     %s of its unit where %s; kept %s; else %s\n", a.Key, a.When, a.OK, a.Value)
 	}
 	render.Println(out, "reads")
 	for _, f := range v.Reads {

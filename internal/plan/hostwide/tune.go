@@ -160,6 +160,9 @@ func missing(in *plan.Input, t policy.Tuning) string {
 	case target.Kind == service.KindSetting && !in.Facts.Systemd:
 		return t.Name + ": no systemd runs here: write it into the init script of the service, or for logins into " +
 			"/etc/security/limits.conf"
+	case target.Kind == service.KindSetting && service.Since(target) > 0:
+		return fmt.Sprintf("%s: there is no %s here, or its systemd is older than %d", t.Name, service.Unit(target),
+			service.Since(target))
 	case target.Kind == service.KindSetting:
 		return t.Name + ": there is no " + service.Unit(target) + " here"
 	}

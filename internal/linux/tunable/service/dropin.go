@@ -50,7 +50,7 @@ func (h Host) file(unit string) (lines []string, foreign string, err error) {
 const section = "[Service]\n"
 
 // Read gives what the drop-in sets; of one that somebody edited a line that says so and the text.
-func (s Settings) Read(_ context.Context, addr string) (string, error) {
+func (s Settings) Read(ctx context.Context, addr string) (string, error) {
 	unit, k, err := split(addr)
 	if err != nil {
 		return "", err
@@ -64,14 +64,14 @@ func (s Settings) Read(_ context.Context, addr string) (string, error) {
 			return value, nil
 		}
 	}
-	if len(lines) == 0 {
+	if err = s.knows(ctx, k); err == nil && len(lines) == 0 {
 		err = s.there(unit)
 	}
 	return "", err
 }
 
 // Write writes the line, or takes it away (""), and the file with the last one.
-func (s Settings) Write(_ context.Context, addr, value string) error {
+func (s Settings) Write(ctx context.Context, addr, value string) error {
 	unit, k, err := split(addr)
 	switch {
 	case err != nil:
@@ -83,6 +83,9 @@ func (s Settings) Write(_ context.Context, addr, value string) error {
 			return fmt.Errorf("%s takes no %q, but %s", k.name, value, k.want)
 		}
 		lines, foreign, err := s.file(unit)
+		if err == nil && value != "" {
+			err = s.knows(ctx, k)
+		}
 		if err == nil && len(lines) == 0 && foreign == "" {
 			err = s.there(unit)
 		}

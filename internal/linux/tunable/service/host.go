@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path"
 	"strings"
 
@@ -15,6 +16,8 @@ type Systemd interface {
 	change.Loader
 	// MainPID gives 0 for a service that does not run.
 	MainPID(ctx context.Context, unit string) (int, error)
+	// Version is the number of systemd's version, 0 where it is not known: it counts as new.
+	Version(ctx context.Context) (int, error)
 }
 
 // Host says where services are.
@@ -36,6 +39,7 @@ type mute struct{}
 
 func (mute) Reload(context.Context, ...string) error      { return errMute }
 func (mute) MainPID(context.Context, string) (int, error) { return 0, errMute }
+func (mute) Version(context.Context) (int, error)         { return 0, errMute }
 
 // Dirs are where systemd looks for files of units: a file hides those of its name in later directories.
 var dirs = []string{
@@ -50,6 +54,19 @@ func names(unit string) []string {
 		return []string{unit, before + "@.service"}
 	}
 	return []string{unit}
+}
+
+// knows says in the words of an error that this systemd has no such setting: it would read over the line.
+func (h Host) knows(ctx context.Context, k key) error {
+	want, young := since[k.name]
+	if !young {
+		return nil
+	}
+	has, err := h.Systemd.Version(ctx)
+	if err == nil && has != 0 && has < want {
+		err = change.Gone(fmt.Sprintf("systemd %d has no %s, which came with %d", has, k.name, want))
+	}
+	return err
 }
 
 // there says in the words of an error that there is no such unit, or no systemd.

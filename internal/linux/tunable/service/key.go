@@ -37,7 +37,16 @@ type key struct {
 	limit  *limit // of a limit of processes
 }
 
-const keyScore = "OOMScoreAdjust"
+const (
+	keyScore = "OOMScoreAdjust"
+	keyTHP   = "MemoryTHP"
+)
+
+// since are the versions of systemd that brought settings, where that is not long ago: an older one reads over them.
+var since = map[string]int{keyTHP: 260}
+
+// Since is the version of systemd that brought the setting of a target; 0 is any.
+func Since(t change.Target) int { return since[path.Base(t.Addr)] }
 
 var keys = []key{
 	{"LimitNOFILE", regexp.MustCompile(`^[1-9]\d{0,9}$`), "a number of files, at most fs.nr_open", openFiles},
@@ -45,6 +54,7 @@ var keys = []key{
 	{"LimitMEMLOCK", regexp.MustCompile(`^(\d{1,15}[KMGT]?|infinity)$`), "bytes (64M), or infinity", locked},
 	{keyScore, regexp.MustCompile(`^(0|-?[1-9]\d{0,2}|-?1000)$`), "a number from -1000 to 1000", nil},
 	{"ManagedOOMPreference", regexp.MustCompile(`^(none|avoid|omit)$`), "none, avoid or omit", nil},
+	{keyTHP, regexp.MustCompile(`^(inherit|disable|madvise|system)$`), "inherit, disable, madvise or system", nil},
 	{"TimeoutSec", duration, wantDuration, nil},
 	{"TimeoutStartSec", duration, wantDuration, nil},
 	{"TimeoutStopSec", duration, wantDuration, nil},
@@ -119,7 +129,7 @@ func Counts(t change.Target) string {
 	case t.Kind == KindLimit:
 		return "the process that runs has it at once, with those that it starts from now on. A database that looks " +
 			"at its limit only when it starts, as MySQL does, uses it after its next start"
-	case t.Kind == KindSetting && k.name == keyScore:
+	case t.Kind == KindSetting && (k.name == keyScore || k.name == keyTHP):
 		return fmt.Sprintf("it counts when %s starts next; bulkhead restarts no service", unit)
 	}
 	return ""

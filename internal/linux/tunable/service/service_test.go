@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -28,6 +29,13 @@ func (u units) MainPID(_ context.Context, unit string) (int, error) {
 	}
 	return int(u), nil
 }
+
+func (units) Version(context.Context) (int, error) { return 260, nil }
+
+// old is a systemd before it had MemoryTHP.
+type old struct{ units }
+
+func (old) Version(context.Context) (int, error) { return 259, nil }
 
 func put(t *testing.T, dir, file, text string) {
 	t.Helper()
@@ -67,6 +75,8 @@ func TestConformance(t *testing.T) {
 		{Target: service.Target("db.service/LimitNOFILE"), Values: []string{"65535", "1024"}, Refused: "infinity",
 			Gone: "none.service/LimitNOFILE"},
 		{Target: service.Target("mysql@a.service/OOMScoreAdjust"), Values: []string{"-600", "0"}, Refused: "1001"},
+		{Target: service.Target("db.service/MemoryTHP"), Values: []string{"madvise", "disable"}, Refused: "never",
+			Gone: "none.service/MemoryTHP"},
 		{Target: change.Target{Kind: service.KindLimit, Addr: "db.service/LimitMEMLOCK"},
 			Values: []string{"64M", "1:2", "infinity"}, Refused: "much", Gone: "none.service/LimitMEMLOCK"},
 	} {
@@ -125,6 +135,36 @@ func TestWithoutSystemd(t *testing.T) {
 			!strings.Contains(err.Error(), "no systemd runs here") {
 			t.Errorf("%s: %v", kind, err)
 		}
+	}
+}
+
+// A systemd that would read over a setting has none of it: nothing is written. A line that is there goes all the same.
+func TestOlderSystemd(t *testing.T) {
+	h := newHost(t)
+	target := service.Target("db.service/MemoryTHP")
+	if err := change.Set(t.Context(), service.Settings{Host: h}, target, "madvise"); err != nil {
+		t.Fatal(err)
+	}
+	h.Systemd = old{}
+	s := service.Settings{Host: h}
+	if got, err := s.Read(t.Context(), target.Addr); got != "madvise" || err != nil {
+		t.Errorf("the line of before: %q, %v", got, err)
+	}
+	if err := change.Set(t.Context(), s, target, ""); err != nil {
+		t.Error(err)
+	}
+	const want = "systemd 259 has no MemoryTHP, which came with 260"
+	if _, err := s.Read(t.Context(), target.Addr); !errors.Is(err, change.ErrGone) || err.Error() != want {
+		t.Errorf("read: %v", err)
+	}
+	if err := s.Write(t.Context(), target.Addr, "madvise"); err == nil || err.Error() != want {
+		t.Errorf("written: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(h.Dir, service.File("db.service"))); err == nil {
+		t.Error("there is a drop-in")
+	}
+	if err := s.Write(t.Context(), "db.service/LimitNOFILE", "1024"); err != nil {
+		t.Error(err)
 	}
 }
 
