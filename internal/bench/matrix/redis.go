@@ -84,7 +84,7 @@ func (r *redis) warm(ctx context.Context, s *subject, cell *scenario.Cell) (said
 	r.copied = 0
 	setting, err := r.client.ConfigGet(ctx, "disable-thp").Result()
 	if err == nil {
-		err = r.client.ConfigSet(ctx, "save", "1 1").Err()
+		err = r.client.BgSave(ctx).Err()
 	}
 	if cell.Page.Bytes == pagesize.Transparent {
 		least = int64(s.mib(cell.Size)) << 20 / 2 // the rest may not have been free in one piece
@@ -105,19 +105,18 @@ func (r *redis) told(ctx context.Context) (map[string]float64, error) {
 	return all, err
 }
 
-// look notes what is copied: of the save that goes on, and of the last one.
+// look has it save, unless it does, and notes what is copied: of the save that goes on, and of the last one. With a
+// setting of its own for that (save) it would save before it ends, too, and not end where that fails.
 func (r *redis) look(ctx context.Context) {
+	_ = r.client.BgSave(ctx).Err()            // one goes on; end sees whether there was any
 	if told, err := r.told(ctx); err == nil { // end asks again
 		r.copied = max(r.copied, told["current_cow_peak"], told["rdb_last_cow_size"])
 	}
 }
 
-// end waits for the last save, and has the server save no more: it ends without another one, and begins without data.
+// end waits for the last save, and takes it away: the server begins without data.
 func (r *redis) end(ctx context.Context, figure func(name string, is float64)) error {
 	defer r.close()
-	if err := r.client.ConfigSet(ctx, "save", "").Err(); err != nil {
-		return err
-	}
 	const most, pause = time.Minute, 50 * time.Millisecond
 	for began := time.Now(); ; process.Sleep(ctx, pause) {
 		told, err := r.told(ctx)
@@ -129,8 +128,7 @@ func (r *redis) end(ctx context.Context, figure func(name string, is float64)) e
 		case told["total_forks"] == 0:
 			return errors.New("the Redis did not save while it was measured")
 		}
-		r.look(ctx)
-		figure("copied", r.copied)
+		figure("copied", max(r.copied, told["rdb_last_cow_size"]))
 		figure("fork", told["latest_fork_usec"]/1000)
 		return os.Remove(r.saved)
 	}
