@@ -117,9 +117,9 @@ test-root: deps ## the tests that need root, this kernel's control groups and re
 
 .PHONY: engines-test
 # Those of Debian's unstable suite, which are downloaded once and kept in /var/cache/bulkhead/engines.
-engines-test: deps ## what root tests say of engines, on MySQL 9.7, PostgreSQL 18 and Valkey 9 in place of the host's
+engines-test: deps ## what root tests say of engines, on MySQL 9.7, PostgreSQL 18 and Valkey 9 in place of the host's, and on Apache Cassandra
 	@command -v mmdebstrap >/dev/null || apt-get install -y -q --no-install-recommends mmdebstrap
-	@RELEASES=1 LONG=1 TIMEOUT=30m TESTS='TestLive(Servers|Helpers|ServersRoot)|TestSize(Postgres|MariaDB)Root|TestReleasesRoot|TestServerRoot|TestExistingRoot|TestThreeServers|TestGuardUndoesABadChange|TestLowerMariaDBUnderLoad' \
+	@RELEASES=1 LONG=1 TIMEOUT=30m TESTS='TestLive(Servers|Helpers|ServersRoot|Cassandra)|TestSize(Postgres|MariaDB)Root|TestReleasesRoot|TestServerRoot|TestExistingRoot|TestThreeServers|TestGuardUndoesABadChange|TestLowerMariaDBUnderLoad' \
 		scripts/test-root internal/bench internal/engine/recognise internal/memory internal/advise/gather test/e2e
 
 .PHONY: ansible-test

@@ -113,6 +113,8 @@ func (m machine) quantity(name string) (float64, bool) {
 	switch name {
 	case "cpus":
 		return float64(m.cpus), true
+	case "nodes":
+		return float64(max(len(m.facts.Nodes), 1)), true
 	case "memory":
 		return float64(m.available >> 20), true
 	case "disk_free":

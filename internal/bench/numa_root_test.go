@@ -4,6 +4,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -31,6 +32,23 @@ func TestNUMARoot(t *testing.T) {
 	}
 }
 
+// The scenario numa-swap there: the instance that may have half of its memory swaps, and no other; memory of its node
+// and of others is free meanwhile.
+func TestNUMASwapRoot(t *testing.T) {
+	needRoot(t)
+	facts, err := host.New("/").Facts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(facts.Nodes) < 2 {
+		t.Skipf("this machine has %d NUMA node; the lab has one with four (make lab MODE=memory PKG=./internal/bench "+
+			"RUN=TestNUMASwap)", len(facts.Nodes))
+	}
+	if judged := smokeRun(t, "numa-swap", "20"); judged != 6 {
+		t.Errorf("%d of 6 bounds hold", judged)
+	}
+}
+
 // smokeRun is how many bounds of a scenario were judged in a smoke run with so many seconds an arm. They must hold, and
 // it must leave nothing.
 func smokeRun(t *testing.T, name, seconds string, more ...string) (judged int) {
@@ -54,8 +72,10 @@ func smokeRun(t *testing.T, name, seconds string, more ...string) (judged int) {
 		t.Fatal(err)
 	}
 	nothingLeft(t, dir)
+	t.Logf("%s on %s", name, result.Machine)
 	for _, f := range result.Shape {
-		t.Logf("%s: %v %v", f.What, f.Measured.Median, f.Verdict)
+		t.Logf("%s: %.4g%s (document: %s), %v", f.What, float64(f.Measured.Median), f.Unit,
+			cmp.Or(f.Reports, "-"), f.Verdict)
 		if f.Verdict == proof.Holds {
 			judged++
 		}

@@ -9,21 +9,22 @@ import (
 )
 
 // Scenarios of the library run with a release in place of the host's server, also where its own program of backups
-// runs, and where it is killed. memory-limit does not: half of its pool is less than MySQL takes to start.
+// runs, and where it is killed.
 func TestReleasesRoot(t *testing.T) {
 	needRoot(t)
 	if !release.Wanted() {
 		t.Skip("releases are downloaded: make engines-test")
 	}
 	for _, tt := range []struct {
-		scenario, release string
-		judged            bool // a smoke run judges some of its bounds
+		scenario, release, seconds string
+		judged                     bool // a smoke run judges some of its bounds
 	}{
-		{"cpu-quota", "mysql@9.7", true}, {"commits", "mysql@9.7", true}, {"backup", "mysql@9.7", true},
-		{"commits-postgres", "postgresql@18", true}, {"memory-cache", "valkey@9", false},
+		{"cpu-quota", "mysql@9.7", "5", true}, {"commits", "mysql@9.7", "5", true}, {"backup", "mysql@9.7", "5", true},
+		{"memory-limit", "mysql@9.7", "20", true}, {"commits-postgres", "postgresql@18", "5", true},
+		{"memory-cache", "valkey@9", "5", false},
 	} {
 		t.Run(tt.scenario+" on "+tt.release, func(t *testing.T) {
-			if judged := smokeRun(t, tt.scenario, "5", "--engine", tt.release); (judged > 0) != tt.judged {
+			if judged := smokeRun(t, tt.scenario, tt.seconds, "--engine", tt.release); (judged > 0) != tt.judged {
 				t.Errorf("%d bounds hold", judged)
 			}
 		})

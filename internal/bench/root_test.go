@@ -123,7 +123,11 @@ func (r *running) await(t *testing.T, word string) {
 // end waits for the program after a signal.
 func (r *running) end(t *testing.T) error {
 	t.Helper()
-	timeout := time.AfterFunc(3*time.Minute, func() { _ = r.cmd.Process.Kill() })
+	limit := 3 * time.Minute
+	if os.Getenv("BULKHEAD_LAB") != "" { // servers start and load slowly in emulation
+		limit = 12 * time.Minute
+	}
+	timeout := time.AfterFunc(limit, func() { _ = r.cmd.Process.Kill() })
 	defer timeout.Stop()
 	for line := range r.seen {
 		r.all.WriteString(line + "\n")

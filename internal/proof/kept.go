@@ -30,7 +30,7 @@ func keptAt(document, scenario string) string {
 
 // Keep keeps what became of a scenario beside a document, in place of what was kept of it. A failure is not kept, and
 // why a scenario was left out only where no result of it is. What a document does not show is dropped: what groups and
-// the machine used second by second.
+// the machine used second by second, but for the last round where a shape judges swap.
 func Keep(document string, o Outcome) error {
 	path := keptAt(document, o.Scenario)
 	_, err := os.Stat(path)
@@ -45,6 +45,9 @@ func Keep(document string, o Outcome) error {
 		for i := range r.Arms {
 			r.Arms[i].Rounds = slices.Clone(r.Arms[i].Rounds)
 			for j := range r.Arms[i].Rounds {
+				if swaps(&r) && j == len(r.Arms[i].Rounds)-1 {
+					continue
+				}
 				r.Arms[i].Rounds[j].Groups, r.Arms[i].Rounds[j].Host = nil, nil
 			}
 		}

@@ -143,5 +143,13 @@ func (r *Result) documentPictures() []string {
 	if curves := slices.Sorted(maps.Keys(matrixPlots(r))); len(curves) > 0 {
 		return curves
 	}
-	return []string{"arms", "rate"}
+	names := []string{"arms", "rate"}
+	if pictures := r.Pictures(); swaps(r) {
+		for _, name := range []string{"memory-free", "use-swap"} {
+			if pictures[name] != "" {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
 }

@@ -81,6 +81,38 @@ func TestPictures(t *testing.T) {
 	}
 }
 
+// Where a shape judges swap, free memory and swap over time are kept and shown in the document; else neither is.
+func TestSwapOverTime(t *testing.T) {
+	r := example()
+	for i := range r.Arms[:2] {
+		for j := range r.Arms[i].Rounds {
+			r.Arms[i].Rounds[j].Groups = map[string][]GroupSecond{"mysql": {{At: 1, Swap: 0}, {At: 2, Swap: 9 << 20}}}
+			r.Arms[i].Rounds[j].Host = []HostSecond{{At: 1, Free: 2 << 30}, {At: 2, Free: 1 << 30}}
+		}
+	}
+	for _, swaps := range []bool{false, true} {
+		if swaps {
+			r.Shape[0].Measure = "held.mysql.swap / 1048576"
+		}
+		path := filepath.Join(t.TempDir(), "proof.md")
+		if err := Keep(path, Outcome{Scenario: "example", Result: r}); err != nil {
+			t.Fatal(err)
+		}
+		kept, err := ReadFile(keptAt(path, "example"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := strings.Join(kept.documentPictures(), " ")
+		if want := map[bool]string{false: "arms rate", true: "arms rate memory-free use-swap"}[swaps]; names != want {
+			t.Errorf("swap %v: the document shows %q, want %q", swaps, names, want)
+		}
+		rounds := kept.Arms[1].Rounds
+		if got := rounds[len(rounds)-1].Host != nil; got != swaps || len(rounds) > 1 && rounds[0].Host != nil {
+			t.Errorf("swap %v: of the last round seconds are kept: %v", swaps, got)
+		}
+	}
+}
+
 // The page needs nothing from elsewhere.
 func TestPage(t *testing.T) {
 	var b bytes.Buffer

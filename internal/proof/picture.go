@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 )
 
 // Pictures are the plots of a result by name, as SVG.
@@ -18,13 +19,21 @@ func (r *Result) Pictures() map[string]string {
 		pictures["isolation"] = r.barChart("isolation: of being alone in the same round", "isolation", "%")
 	}
 	for _, f := range []struct{ name, title, unit string }{{"cpu", "CPU", "cores"}, {"memory", "memory", "MiB"},
-		{"written", "written", "MiB/s"}} {
+		{"swap", "swap", "MiB"}, {"written", "written", "MiB/s"}} {
 		if p := r.usePlot(f.name, f.title, f.unit); len(p.lines) > 0 {
 			pictures["use-"+f.name] = p.svg()
 		}
 	}
+	if p := freePlot(r); len(p.lines) > 0 {
+		pictures["memory-free"] = p.svg()
+	}
 	maps.Copy(pictures, matrixPlots(r))
 	return pictures
+}
+
+// swaps says whether a shape judges what is swapped: how that and free memory went on over time is shown then.
+func swaps(r *Result) bool {
+	return slices.ContainsFunc(r.Shape, func(f Finding) bool { return strings.Contains(f.Measure, ".swap") })
 }
 
 func (r *Result) hasFigure(name string) bool {
@@ -100,6 +109,28 @@ func (r *Result) barChart(title, figure, unit string) string {
 	return bars(title, unit, all)
 }
 
+// freePlot is the memory of the machine that nobody used over the last round, arm by arm.
+func freePlot(r *Result) plot {
+	p := plot{title: "memory that is free, MiB, in the last round", xTitle: "seconds since the load began",
+		yTitle: "MiB"}
+	for i := range r.Arms {
+		a := &r.Arms[i]
+		if len(a.Rounds) == 0 || a.Name == "again" {
+			continue
+		}
+		l := line{name: a.Text, colour: i}
+		for _, s := range a.Rounds[len(a.Rounds)-1].Host {
+			if s.Free > 0 { // a result of before it was kept has none
+				l.x, l.y = append(l.x, s.At), append(l.y, float64(s.Free)/(1<<20))
+			}
+		}
+		if len(l.x) > 0 {
+			p.lines = append(p.lines, l)
+		}
+	}
+	return p
+}
+
 // usePlot is what groups and databases used over the last round, arm by arm.
 func (r *Result) usePlot(figure, title, unit string) plot {
 	p := plot{title: fmt.Sprintf("%s, %s, of groups and databases in the last round", title, unit),
@@ -120,7 +151,7 @@ func (r *Result) usePlot(figure, title, unit string) plot {
 			some := false
 			for _, s := range last.Groups[name] {
 				y := map[string]float64{"cpu": float64(s.CPU), "memory": float64(s.Memory) / (1 << 20),
-					"written": float64(s.Written) / (1 << 20)}[figure]
+					"swap": float64(s.Swap) / (1 << 20), "written": float64(s.Written) / (1 << 20)}[figure]
 				l.x, l.y = append(l.x, s.At), append(l.y, y)
 				some = some || y > 0.01
 			}

@@ -138,6 +138,7 @@ type HostSecond struct {
 	Load    Figure  `json:"load_average"`
 	Blocked Figure  `json:"blocked_tasks"` // in state D
 	Idle    Figure  `json:"idle_cores"`
+	Free    Figure  `json:"memory_free_bytes"`
 }
 
 // Range is a median with the lowest and the highest of the rounds.

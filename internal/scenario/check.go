@@ -14,7 +14,7 @@ import (
 )
 
 // The quantities of the machine that expressions may use.
-var machineQuantities = []string{"cpus", "memory", "disk_free"}
+var machineQuantities = []string{"cpus", "nodes", "memory", "disk_free"}
 
 func machineQuantity(name string) bool { return slices.Contains(machineQuantities, name) }
 
@@ -29,9 +29,9 @@ var (
 		"cpu", "memory", "memory_peak", "swap", "oom_kills", "throttled", "read", "written", "read_ops", "write_ops",
 		"cpu_pressure", "memory_pressure", "io_pressure", "conservation",
 		"sent", "received", "packets_sent", "packets_received", "wire_out", "wire_in", "drops",
-		"page_tables", "page_faults", "page_size", "copied", "fork",
+		"page_tables", "page_faults", "page_size", "copied", "fork", "blocked",
 	}
-	hostFigures = []string{"load", "blocked", "idle", "busy", "memory_free"}
+	hostFigures = []string{"load", "load_level", "blocked", "idle", "busy", "memory_free"}
 )
 
 // nodeOf gives the number of the NUMA node that a figure of a database is about: node0, node1, … are how much of its

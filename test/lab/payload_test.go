@@ -70,6 +70,8 @@ var exempt = map[string]map[string]string{
 			"runs every scenario on v1",
 		"internal/bench.TestScenariosOfTheWireOnUnifiedRoot": "is about hosts with cgroup v2 alone; make bench-proof " +
 			"runs every scenario on v1",
+		"internal/bench.TestScenariosOfDatabasesOnUnifiedRoot": "is about hosts with cgroup v2 alone; " +
+			"make bench-proof runs every scenario on v1",
 		"internal/control.TestImportedOnUnified": "is about cgroup v2; TestImportedTreeIsThatOfLibcgroup is " +
 			"about v1",
 		"internal/control.TestStuckAtHighOnTheKernel": "is about memory.high, which is of cgroup v2",
@@ -85,6 +87,8 @@ var exempt = map[string]map[string]string{
 			"runs every scenario on v1",
 		"internal/bench.TestScenariosOfTheWireOnUnifiedRoot": "is about hosts with cgroup v2 alone; make bench-proof " +
 			"runs every scenario on v1",
+		"internal/bench.TestScenariosOfDatabasesOnUnifiedRoot": "is about hosts with cgroup v2 alone; " +
+			"make bench-proof runs every scenario on v1",
 		"test/network.TestNetClsBesidePrograms": "needs a cgroup2 hierarchy beside that of net_cls",
 		"test/network.TestShares": "is about programs on cgroup2 directories; TestNetClsAlone " +
 			"is about hosts without",
@@ -105,6 +109,8 @@ var exempt = map[string]map[string]string{
 			"runs every scenario on v1",
 		"internal/bench.TestScenariosOfTheWireOnUnifiedRoot": "is about hosts with cgroup v2 alone; make bench-proof " +
 			"runs every scenario on v1",
+		"internal/bench.TestScenariosOfDatabasesOnUnifiedRoot": "is about hosts with cgroup v2 alone; " +
+			"make bench-proof runs every scenario on v1",
 		"internal/control.TestImportedOnUnified": "is about cgroup v2; TestImportedTreeIsThatOfLibcgroup is " +
 			"about v1",
 		"internal/control.TestStuckAtHighOnTheKernel": "is about memory.high, which is of cgroup v2",

@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	_ "embed" // the script of a data load
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -132,10 +134,23 @@ func (o *Outcome) total(line string) error {
 	return nil
 }
 
+// dataLoad is the name of a script of our own beside those of sysbench: it loads data into tables of its own.
+const dataLoad = "data_load"
+
+//go:embed data_load.lua
+var dataLoadScript []byte
+
 // sysbench loads MariaDB or PostgreSQL with its scripts (sysbench 1.0).
 var sysbench = &loader{
 	Programs: []process.Program{{Name: "sysbench", Package: "sysbench"}},
 	fill: func(ctx context.Context, d *Driver) error {
+		if d.Script == dataLoad {
+			// It makes its tables itself, anew in each run.
+			if err := os.WriteFile(d.file(dataLoad+".lua"), dataLoadScript, 0o644); err != nil {
+				return fmt.Errorf("write sysbench's script: %w", err)
+			}
+			return nil
+		}
 		return d.Database.Client(ctx, d.env(), nil, append(d.sysbenchArgs(), "prepare")...)
 	},
 	command: func(d *Driver, length time.Duration) []string {
@@ -155,7 +170,11 @@ func (d *Driver) sysbenchArgs() []string {
 	if in.Engine == "postgresql" {
 		kind = "pgsql"
 	}
-	args := []string{d.Path, cmp.Or(d.Script, "oltp_read_only"), "--db-driver=" + kind}
+	script := cmp.Or(d.Script, "oltp_read_only")
+	if script == dataLoad {
+		script = d.file(dataLoad + ".lua")
+	}
+	args := []string{d.Path, script, "--db-driver=" + kind}
 	name := in.Account.Database
 	switch {
 	case !in.Ours():

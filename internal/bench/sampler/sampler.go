@@ -247,6 +247,38 @@ func (s *Sampler) window(from, to time.Time) (first, last reading) {
 	return first, last
 }
 
+// inside are the readings of a span, without the one at its begin.
+func (s *Sampler) inside(from, to time.Time) (readings []reading) {
+	for _, r := range s.readings {
+		if r.at.After(from) && !r.at.After(to) {
+			readings = append(readings, r)
+		}
+	}
+	return readings
+}
+
+// level is the load average that the machine would come to if all went on as in some readings: the number of tasks that
+// run or are in state D (also where they wait for no disk, which /proc/stat does not count). The kernel moves its
+// average of a minute every 5 s by 1-exp(-5/60) of the way towards that number, so it is known from two of these moves;
+// NaN without.
+func level(readings []reading) float64 {
+	from, to := -1, -1
+	for i := 1; i < len(readings); i++ {
+		if readings[i].activity.Load != readings[i-1].activity.Load {
+			if to = i; from < 0 {
+				from = i
+			}
+		}
+	}
+	if from < 0 || from == to {
+		return math.NaN()
+	}
+	a, b := readings[from], readings[to]
+	moves := math.Round(float64(b.at.Sub(a.at)) / float64(metrics.LoadEvery))
+	keep := math.Exp(-moves * float64(metrics.LoadEvery) / float64(time.Minute))
+	return max(0, (b.activity.Load-a.activity.Load*keep)/(1-keep))
+}
+
 func amount(n *int64) float64 {
 	if n == nil {
 		return math.NaN()
@@ -302,14 +334,14 @@ func (s *Sampler) Figures(from, to time.Time) map[string]float64 {
 	}
 	f["idle"] = (last.activity.Idle - first.activity.Idle).Seconds() / span.Seconds()
 	f["busy"] = (last.activity.Busy - first.activity.Busy).Seconds() / span.Seconds()
-	blocked := 0.0
-	n := 0
-	for _, r := range s.readings {
-		if r.at.After(first.at) && !r.at.After(last.at) {
-			blocked, n = blocked+float64(r.activity.Blocked), n+1
+	inside := s.inside(first.at, last.at)
+	f["load_level"] = level(inside)
+	for _, r := range inside {
+		f["blocked"] += float64(r.activity.Blocked) / float64(len(inside))
+		for name, use := range r.database {
+			f[name+".blocked"] += float64(use.Blocked) / float64(len(inside))
 		}
 	}
-	f["blocked"] = blocked / float64(max(n, 1))
 	for name, nodes := range s.where {
 		var whole int64
 		for _, bytes := range nodes {
@@ -366,7 +398,7 @@ func (s *Sampler) Series(began time.Time) (map[string][]proof.GroupSecond, []pro
 			return proof.Figure(math.NaN())
 		}
 		machine = append(machine, proof.HostSecond{At: at, Load: fig("load"),
-			Blocked: proof.Figure(s.readings[i].activity.Blocked), Idle: fig("idle")})
+			Blocked: proof.Figure(s.readings[i].activity.Blocked), Idle: fig("idle"), Free: fig("memory_free")})
 		names := map[string]bool{}
 		for name := range s.readings[i].groups {
 			names[name] = true

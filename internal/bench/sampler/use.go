@@ -17,6 +17,7 @@ type processUse struct {
 	Resident int64 // bytes
 	Read     int64 // bytes that came from devices
 	Written  int64 // bytes that went to devices, or will
+	Blocked  int   // threads in state D
 }
 
 // useOf reads what a process used: its own CPU time and that of its threads, not of its children.
@@ -43,7 +44,13 @@ func useOf(h procfs.FS, pid int) (processUse, error) {
 	if err != nil {
 		return processUse{}, dir.Failed(err)
 	}
-	return u, nil
+	tasks, err := h.Tasks(pid)
+	for _, task := range tasks {
+		if task.State == 'D' {
+			u.Blocked++
+		}
+	}
+	return u, err
 }
 
 // parseUse reads fields 14, 15 and 24 of stat and two lines of io (proc(5)).

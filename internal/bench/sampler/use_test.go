@@ -1,11 +1,13 @@
 package sampler
 
 import (
+	"math"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/linux/sysroot"
 )
@@ -28,5 +30,29 @@ func TestUse(t *testing.T) {
 		if _, err := parseUse([]byte(bad), nil, 4096); err == nil {
 			t.Errorf("%q was read", bad)
 		}
+	}
+}
+
+// The load average that is being reached is known from two moves of the kernel's: each goes the same part of the way.
+func TestLevel(t *testing.T) {
+	keep := math.Exp(-1.0 / 12)
+	of := func(seconds int, tasks float64) (readings []reading) {
+		load := 3.0
+		for i := range seconds {
+			if i%5 == 2 {
+				load = load*keep + tasks*(1-keep)
+			}
+			readings = append(readings, reading{at: time.Unix(int64(i), 0),
+				activity: host.Activity{Load: math.Round(load*100) / 100}})
+		}
+		return readings
+	}
+	for _, tasks := range []float64{0, 1, 24, 300} {
+		if got := level(of(14, tasks)); math.Abs(got-tasks) > 0.3 {
+			t.Errorf("%v tasks: the level is %v", tasks, got)
+		}
+	}
+	if got := level(of(6, 24)); !math.IsNaN(got) {
+		t.Errorf("of one move: %v", got)
 	}
 }

@@ -12,7 +12,8 @@ import (
 	"bulkhead/internal/linux/procfs"
 )
 
-// Cassandra: a Java virtual machine whose main class is CassandraDaemon. Never seen on a real one.
+// Cassandra: a Java virtual machine whose main class is CassandraDaemon. Seen on a real one of version 5.0.5
+// (TestLiveCassandra).
 var cassandraRecogniser = recogniser{
 	engine:      engine.Cassandra,
 	parts:       []string{engine.PartMain},
