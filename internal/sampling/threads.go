@@ -21,13 +21,15 @@ type threads struct {
 	list func(*cgroup.Tree, cgroup.Dir) ([]int, error)
 	// used is the CPU time of a directory, with what is below it, and false where that is not counted.
 	used  func(*cgroup.Tree, cgroup.Dir) (microseconds int64, counted bool)
+	files *metrics.Reader // of used; nil: it has none
 	procs processes
 	waits bool // the kernel counts how long they wait
 
 	at    time.Time // of the last reading
 	known map[int]ctxswitch.Thread
-	spent map[cgroup.Dir]int64 // what used told, of those that are counted
-	sums  map[string]work      // by group
+	spare map[int]ctxswitch.Thread // whose memory the next reading takes
+	spent map[cgroup.Dir]int64     // what used told, of those that are counted
+	sums  map[string]work          // by group
 }
 
 // work is what threads of a group did.
@@ -40,7 +42,8 @@ type work struct {
 }
 
 func newThreads(root *sysroot.FS) *threads {
-	return &threads{waits: ctxswitch.Waits(root), list: (*cgroup.Tree).Tasks, used: spentBy,
+	files := metrics.NewReader("cpu.total_us")
+	return &threads{waits: ctxswitch.Waits(root), list: (*cgroup.Tree).Tasks, files: files, used: spentBy(files),
 		procs: processes{list: (*cgroup.Tree).Procs, of: func(pid int) (accounting.Process, error) {
 			return accounting.Read(root, pid)
 		}, clock: accounting.Now},
@@ -49,13 +52,15 @@ func newThreads(root *sysroot.FS) *threads {
 		}}
 }
 
-// spentBy reads the CPU time of a directory.
-func spentBy(t *cgroup.Tree, d cgroup.Dir) (microseconds int64, counted bool) {
-	u, err := metrics.Read(t, d, "cpu.total_us")
-	if err != nil || u.CPU.Total == nil {
-		return 0, false
+// spentBy reads the CPU time of directories.
+func spentBy(files *metrics.Reader) func(*cgroup.Tree, cgroup.Dir) (microseconds int64, counted bool) {
+	return func(t *cgroup.Tree, d cgroup.Dir) (microseconds int64, counted bool) {
+		u, found := files.Read(t, metrics.Group{Dirs: [][]cgroup.Dir{{d}}})
+		if !found || u.CPU.Total == nil {
+			return 0, false
+		}
+		return *u.CPU.Total, true
 	}
-	return *u.CPU.Total, true
 }
 
 // source reads every thread of the groups that are watched. Of a directory that has used no CPU time since the last
@@ -64,7 +69,13 @@ func (t *threads) source(k *Kernel) collect.Source {
 	return func(ctx context.Context, m *collect.Meter) (collect.Put, error) {
 		w := k.watched.Load()
 		now := time.Now()
-		known, did := make(map[int]ctxswitch.Thread, len(t.known)), map[string]work{}
+		known, did := t.spare, map[string]work{}
+		if clear(known); known == nil {
+			known = make(map[int]ctxswitch.Thread, len(t.known))
+		}
+		if t.files != nil {
+			t.files.Begin(now)
+		}
 		living := map[string]int{}
 		spent := make(map[cgroup.Dir]int64, len(t.spent))
 		for group, dirs := range w.tasks {
@@ -106,7 +117,7 @@ func (t *threads) source(k *Kernel) collect.Source {
 				sums[at] = sums[at].plus(one)
 			}
 		}
-		t.at, t.known, t.spent, t.sums = now, known, spent, sums
+		t.at, t.known, t.spare, t.spent, t.sums = now, known, t.known, spent, sums
 		return t.put(sums, living), nil
 	}
 }

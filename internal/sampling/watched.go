@@ -29,6 +29,7 @@ type Watched struct {
 	databases map[string]string
 	devices   map[string]string
 	cpus      int
+	windows   []string // schedules that are open
 	// revision is that of the policy in force; 0: none is, or everything is released.
 	revision int
 	record   *policy.Record // nil where it is not known
@@ -72,10 +73,17 @@ func Of(v *transaction.View, tasks map[string][]cgroup.Dir, revision int) *Watch
 		processes[p.Group]++
 	}
 	verifiable := inspect.Verifiable(v)
+	w.windows = policy.ScheduleNames(v.Open)
+	overrides := map[string]int{}
+	for _, o := range v.Overrides {
+		if _, without := v.Unlaid[o.ID]; !without && !o.IsSLO() {
+			overrides[o.Group]++
+		}
+	}
 	for _, g := range v.Classified.Groups {
 		one := watchedGroup{from: v.Counted(g.Path), Group: observe.Group{
 			Group: g.Path, Role: string(g.Role), Released: policy.Released(v.Released, g.Path),
-			Processes: processes[g.Path], Limits: []observe.Limit{},
+			Processes: processes[g.Path], Limits: []observe.Limit{}, Overrides: overrides[g.Path],
 		}}
 		if g.Instance != "" {
 			one.Engine, _, _ = strings.Cut(g.Instance, " ")
@@ -99,9 +107,10 @@ func limitsOf(all []verify.Amount) (limits []observe.Limit) {
 	return limits
 }
 
-// sameLimits says whether the same groups are to be sampled with the same limits.
+// sameLimits says whether the same groups are to be sampled with the same limits, by the same overrides and windows.
 func (w *Watched) sameLimits(other *Watched) bool {
-	return slices.EqualFunc(w.groups, other.groups, func(a, b watchedGroup) bool {
-		return a.Group.Group == b.Group.Group && reflect.DeepEqual(a.Limits, b.Limits)
-	})
+	return slices.Equal(w.windows, other.windows) && slices.EqualFunc(w.groups, other.groups,
+		func(a, b watchedGroup) bool {
+			return a.Group.Group == b.Group.Group && a.Overrides == b.Overrides && reflect.DeepEqual(a.Limits, b.Limits)
+		})
 }
