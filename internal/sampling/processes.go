@@ -14,7 +14,6 @@ type processes struct {
 	clock func() uint64 // ticks since the boot
 	at    uint64        // of the last reading
 	known map[int]member
-	spare map[int]member     // whose memory the next reading takes
 	owed  map[string]amounts // by group: what is to be taken off
 }
 
@@ -40,10 +39,7 @@ func (p *processes) read(w *Watched, ran func(group string) bool, alive func(pid
 	}
 	at := p.clock()
 	idle := func(group string) bool { return p.known != nil && !ran(group) }
-	now, did := p.spare, map[string]amounts{}
-	if clear(now); now == nil {
-		now = make(map[int]member, len(p.known))
-	}
+	now, did := make(map[int]member, len(p.known)), map[string]amounts{}
 	for pid, m := range p.known {
 		if _, watched := w.tasks[m.group]; watched && idle(m.group) && alive(pid) {
 			now[pid] = m
@@ -77,7 +73,7 @@ func (p *processes) read(w *Watched, ran func(group string) bool, alive func(pid
 	for group, f := range did {
 		did[group], owed[group] = f.less(owed[group])
 	}
-	p.known, p.spare, p.owed, p.at = now, p.known, owed, at
+	p.known, p.owed, p.at = now, owed, at
 	return did
 }
 

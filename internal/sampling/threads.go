@@ -27,9 +27,8 @@ type threads struct {
 
 	at    time.Time // of the last reading
 	known map[int]ctxswitch.Thread
-	spare map[int]ctxswitch.Thread // whose memory the next reading takes
-	spent map[cgroup.Dir]int64     // what used told, of those that are counted
-	sums  map[string]work          // by group
+	spent map[cgroup.Dir]int64 // what used told, of those that are counted
+	sums  map[string]work      // by group
 }
 
 // work is what threads of a group did.
@@ -69,10 +68,7 @@ func (t *threads) source(k *Kernel) collect.Source {
 	return func(ctx context.Context, m *collect.Meter) (collect.Put, error) {
 		w := k.watched.Load()
 		now := time.Now()
-		known, did := t.spare, map[string]work{}
-		if clear(known); known == nil {
-			known = make(map[int]ctxswitch.Thread, len(t.known))
-		}
+		known, did := make(map[int]ctxswitch.Thread, len(t.known)), map[string]work{}
 		if t.files != nil {
 			t.files.Begin(now)
 		}
@@ -117,7 +113,7 @@ func (t *threads) source(k *Kernel) collect.Source {
 				sums[at] = sums[at].plus(one)
 			}
 		}
-		t.at, t.known, t.spare, t.spent, t.sums = now, known, t.known, spent, sums
+		t.at, t.known, t.spent, t.sums = now, known, spent, sums
 		return t.put(sums, living), nil
 	}
 }
