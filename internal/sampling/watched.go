@@ -49,24 +49,11 @@ type watchedGroup struct {
 // of each group are. It reads nothing.
 func Of(v *transaction.View, tasks map[string][]cgroup.Dir, revision int) *Watched {
 	w := &Watched{tree: v.Tree, tasks: tasks, traffic: inspect.ReadsTraffic(v), devices: map[string]string{},
-		databases: map[string]string{},
+		databases: databasesIn(v),
 		cpus:      len(v.Facts.CPUs),
 		revision:  revision}
 	if v.Policy != nil {
 		w.record = new(v.Policy.Agent.Record)
-	}
-	if v.Policy != nil && v.Policy.Guard != nil {
-		for _, one := range v.Policy.Guard.Groups {
-			if one.DSN != "" && !policy.Released(v.Released, one.Group) {
-				w.databases[one.Group] = one.DSN
-			}
-		}
-	}
-	for _, g := range v.Classified.Groups {
-		// How long its statements take is what the database is promised.
-		if g.SLO != nil && g.SLO.Signal == "p95" && w.databases[g.Path] == "" && !policy.Released(v.Released, g.Path) {
-			w.databases[g.Path] = g.SLO.DSN
-		}
 	}
 	processes := map[string]int{}
 	for _, p := range v.Members {
@@ -74,12 +61,7 @@ func Of(v *transaction.View, tasks map[string][]cgroup.Dir, revision int) *Watch
 	}
 	verifiable := inspect.Verifiable(v)
 	w.windows = policy.ScheduleNames(v.Open)
-	overrides := map[string]int{}
-	for _, o := range v.Overrides {
-		if _, without := v.Unlaid[o.ID]; !without && !o.IsSLO() {
-			overrides[o.Group]++
-		}
-	}
+	overrides := overridesIn(v)
 	for _, g := range v.Classified.Groups {
 		one := watchedGroup{from: v.Counted(g.Path), Group: observe.Group{
 			Group: g.Path, Role: string(g.Role), Released: policy.Released(v.Released, g.Path),
@@ -97,6 +79,36 @@ func Of(v *transaction.View, tasks map[string][]cgroup.Dir, revision int) *Watch
 		w.devices[d.Number] = d.Name
 	}
 	return w
+}
+
+// databasesIn are the data source names of groups whose database is asked.
+func databasesIn(v *transaction.View) map[string]string {
+	all := map[string]string{}
+	if v.Policy != nil && v.Policy.Guard != nil {
+		for _, one := range v.Policy.Guard.Groups {
+			if one.DSN != "" && !policy.Released(v.Released, one.Group) {
+				all[one.Group] = one.DSN
+			}
+		}
+	}
+	for _, g := range v.Classified.Groups {
+		// How long its statements take is what the database is promised.
+		if g.SLO != nil && g.SLO.Signal == "p95" && all[g.Path] == "" && !policy.Released(v.Released, g.Path) {
+			all[g.Path] = g.SLO.DSN
+		}
+	}
+	return all
+}
+
+// overridesIn counts by group the overrides in force that people have set.
+func overridesIn(v *transaction.View) map[string]int {
+	all := map[string]int{}
+	for _, o := range v.Overrides {
+		if _, without := v.Unlaid[o.ID]; !without && !o.IsSLO() {
+			all[o.Group]++
+		}
+	}
+	return all
 }
 
 func limitsOf(all []verify.Amount) (limits []observe.Limit) {
