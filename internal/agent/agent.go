@@ -164,7 +164,11 @@ func (a *Agent) shareLimits(ctx context.Context) {
 
 // mindTrial sees to it that a change which nobody confirms is undone.
 func (a *Agent) mindTrial(ctx context.Context) {
-	if err := a.unlessLocked(a.trials.Once(ctx)); err != nil && !errors.Is(err, context.Canceled) {
+	err := a.unlessLocked(a.trials.Once(ctx))
+	a.mu.Lock()
+	a.onTrial = a.trials.Known()
+	a.mu.Unlock()
+	if err != nil && !errors.Is(err, context.Canceled) {
 		a.o.Log.Error("a change on trial is not taken care of; trying again", "err", err)
 	}
 }

@@ -30,7 +30,10 @@ func (a *Agent) self() (observe.Agent, error) {
 	st := api.Status{}
 	a.Fill(&st)
 	m, err := a.control.Host.Proc.Memory(st.Agent.PID)
-	return observe.Agent{AgentStatus: st.Agent, CPU: cpuTime(), Memory: m.Anon + m.File + m.Shmem}, err
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return observe.Agent{AgentStatus: st.Agent, CPU: cpuTime(), Memory: m.Anon + m.File + m.Shmem,
+		Guarded: a.onTrial.Guarded, Confirms: a.onTrial.Waits, Undone: a.onTrial.Undone}, err
 }
 
 // see has the observer watch what the last full look saw.

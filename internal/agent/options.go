@@ -76,6 +76,7 @@ type Agent struct {
 	loads   metrics.Loads
 	tasks   map[string]metrics.TaskStates // of the last count
 	said    string                        // the error that was logged last
+	onTrial confirm.Trials                // as of the last tick
 	wake    chan struct{}
 }
 

@@ -2,7 +2,9 @@ package agent
 
 import (
 	"log/slog"
+	"os"
 	"runtime"
+	"runtime/debug"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,11 +20,17 @@ const timerSlack = 5 * time.Millisecond
 // niceness is the agent's: those that it is to hold must not keep it from holding them.
 const niceness = -10
 
+// garbage is GOGC where the environment has none: half of Go's usual, which keeps the agent smaller.
+const garbage = 50
+
 // Tune sets up Go's runtime and the scheduling of this process for a program that mostly waits and then does little. It
 // is for the process, not for an Agent: main calls it once. Events come one by one: with one thread at work at a time
 // none is woken to help, which costs more than the work.
 func Tune(log *slog.Logger) {
 	runtime.GOMAXPROCS(1)
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(garbage)
+	}
 	if err := scheduling.Set(niceness, timerSlack); err != nil {
 		log.Warn("the agent stays as patient as other processes", "err", err)
 	}

@@ -202,6 +202,9 @@ type Fallback struct {
 	c          *transaction.Controller
 	rest       ApplyRest
 	supervisor *Supervisor // of the last one
+	seen       *state.Trial
+	from       int // the last entry of the history when that was seen first
+	known      Trials
 	// Clock is that of its supervisors, in tests.
 	Clock func() time.Time
 }
@@ -211,12 +214,42 @@ func NewFallback(c *transaction.Controller, rest ApplyRest) *Fallback {
 	return &Fallback{c: c, rest: rest}
 }
 
+// Trials is what is known of changes on trial.
+type Trials struct {
+	Guarded bool  // the guard watches one now
+	Waits   bool  // one waits now to be confirmed
+	Undone  int64 // how many were undone
+}
+
+// Known is what Once saw so far.
+func (f *Fallback) Known() Trials { return f.known }
+
+// see takes in what is on trial; nil is nothing. What became of the one before says the history; where that cannot be
+// read, which others tell, it is not counted.
+func (f *Fallback) see(t *state.Trial) {
+	before, same := f.seen, f.seen != nil && t != nil && t.ID == f.seen.ID
+	f.seen, f.known.Guarded, f.known.Waits = t, t != nil && t.Guard != nil, t != nil && !t.Confirm.IsZero()
+	if same || before == nil && t == nil {
+		return
+	}
+	heads, _ := f.c.Store.Heads()
+	for _, e := range heads {
+		if before != nil && e.N > f.from && e.Verb == "revert" {
+			f.known.Undone++
+		}
+		f.from = max(f.from, e.N)
+	}
+}
+
 // Once looks once: it starts a new watchdog when that of the trial is gone, and does its work when it hangs. It does
 // not wait for the lock.
 func (f *Fallback) Once(ctx context.Context) error {
 	t, err := state.OnTrial(f.c.Store)
-	if err != nil || t == nil {
+	if err != nil {
 		return err
+	}
+	if f.see(t); t == nil {
+		return nil
 	}
 	alive := t.Watchdog != (procfs.ID{}) && f.c.Host.Proc.Alive(t.Watchdog)
 	if !alive && len(f.c.Watchdog) > 0 {

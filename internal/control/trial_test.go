@@ -2,11 +2,13 @@ package control
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"bulkhead/internal/api"
+	"bulkhead/internal/confirm"
 	"bulkhead/internal/inspect"
 	"bulkhead/internal/transaction"
 )
@@ -272,6 +274,35 @@ func TestTimesToConfirmIn(t *testing.T) {
 	} {
 		if _, err := m.do(r); api.CodeOf(err) != api.CodeUsage {
 			t.Errorf("%s within %s: %v", r.Verb, r.ConfirmWithin, err)
+		}
+	}
+}
+
+// The agent knows what is on trial, and counts what was undone, whoever did it: not what was confirmed.
+func TestTrialsAreKnown(t *testing.T) {
+	m := newMachine(t, "252.39")
+	m.start("/usr/bin/backup all")
+	m.atTime("23 12:00")
+	m.apply(fifty)
+	m.tended()
+	for i, c := range []struct {
+		ends   func()
+		undone int64
+	}{
+		{func() { _, err := m.do(api.Request{Verb: "confirm"}); m.must(err) }, 0},
+		{func() { m.atTime("23 13:00") }, 1},
+		{func() { _, err := m.do(api.Request{Verb: "confirm"}); m.must(err) }, 1},
+	} {
+		m.onTrial(api.Request{Verb: "set", Assign: []string{fmt.Sprintf("jobs:tasks=%d", 20+i)}}, time.Minute)
+		m.tended()
+		if got := m.trials.Known(); !got.Waits || got.Guarded {
+			t.Errorf("trial %d: it knows %+v", i, got)
+		}
+		c.ends()
+		m.tended()
+		m.tended()
+		if got := m.trials.Known(); got != (confirm.Trials{Undone: c.undone}) {
+			t.Errorf("after trial %d it knows %+v, want %d undone", i, got, c.undone)
 		}
 	}
 }

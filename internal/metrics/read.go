@@ -79,22 +79,28 @@ func isFile(name, file string) bool {
 func parse(version int, texts map[string]string) Usage {
 	var u Usage
 	flat := map[string]map[string]int64{}
-	for name, text := range texts {
-		flat[name] = parseFlat(text)
-	}
-	for _, f := range Fields {
+	for i := range Fields {
+		f := &Fields[i]
 		from := f.source(version)
 		if f.value == nil || from.File == "" {
 			continue
 		}
 		var n *int64
-		if strings.Contains(from.File, "*") || len(from.Keys) == 0 {
+		text, there := texts[from.File]
+		switch {
+		case strings.Contains(from.File, "*"):
 			for name, text := range texts {
 				if isFile(name, from.File) {
 					n = add(n, parseNumber(text))
 				}
 			}
-		} else {
+		case !there:
+		case len(from.Keys) == 0:
+			n = parseNumber(text)
+		default:
+			if flat[from.File] == nil {
+				flat[from.File] = parseFlat(text)
+			}
 			n = from.in(flat[from.File])
 		}
 		if n != nil && (from.Times != 0 || from.Per != 0) {

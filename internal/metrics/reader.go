@@ -9,8 +9,8 @@ import (
 	"bulkhead/internal/cgroup"
 )
 
-// Reader reads some fields of the same groups again and again for little: which of their files a directory has, it
-// finds out once a minute. It is for one goroutine at a time.
+// Reader reads some fields, or files, of the same groups again and again for little: which of the files a directory
+// has, it finds out once a minute. It is for one goroutine at a time.
 type Reader struct {
 	files  [3][]string // by version
 	looked time.Time
@@ -35,6 +35,11 @@ func NewReader(fields ...string) *Reader {
 	return r
 }
 
+// NewFileReader makes a reader of the files of these names, for Texts.
+func NewFileReader(names ...string) *Reader {
+	return &Reader{open: cgroup.NewKept(mostOpen), files: [3][]string{1: names, 2: names}}
+}
+
 // Begin begins a round of reads. What the round before did not read is forgotten.
 func (r *Reader) Begin(now time.Time) {
 	r.open.Begin()
@@ -49,18 +54,27 @@ func (r *Reader) Read(t *cgroup.Tree, g Group) (Usage, bool) {
 }
 
 func (r *Reader) dir(t *cgroup.Tree, d cgroup.Dir) (Usage, error) {
+	texts, err := r.Texts(t, d)
+	if err != nil || len(texts) == 0 {
+		return Usage{}, err
+	}
+	return parse(t.Version(d), texts), nil
+}
+
+// Texts reads the reader's files of a directory, those that are there. Errors: cgroup.ErrGone.
+func (r *Reader) Texts(t *cgroup.Tree, d cgroup.Dir) (map[string]string, error) {
 	version := t.Version(d)
 	names, known := r.known[d]
 	if known && len(names) == 0 {
 		r.used[d] = names
-		return Usage{}, nil // it has nothing for this reader
+		return nil, nil // it has nothing for this reader
 	}
 	if !known {
 		names = r.files[version]
 		if slices.ContainsFunc(names, func(name string) bool { return strings.Contains(name, "*") }) {
 			there, err := t.Files(d)
 			if err != nil {
-				return Usage{}, err
+				return nil, err
 			}
 			names = slices.DeleteFunc(there, func(name string) bool {
 				return !slices.ContainsFunc(r.files[version], func(file string) bool { return isFile(name, file) })
@@ -69,8 +83,10 @@ func (r *Reader) dir(t *cgroup.Tree, d cgroup.Dir) (Usage, error) {
 	}
 	texts, err := r.open.ReadMany(t, d, names)
 	if err != nil {
-		return Usage{}, err
+		return nil, err
 	}
-	r.used[d] = slices.Collect(maps.Keys(texts))
-	return parse(version, texts), nil
+	if r.used[d] = names; len(texts) != len(names) {
+		r.used[d] = slices.Collect(maps.Keys(texts))
+	}
+	return texts, nil
 }

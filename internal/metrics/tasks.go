@@ -40,6 +40,7 @@ func (t *TaskStates) add(o TaskStates) {
 type TaskSampler struct {
 	cpuTime map[cgroup.Dir]string // the text that told it the last time
 	last    map[cgroup.Dir]TaskStates
+	open    *cgroup.Kept
 }
 
 // Take counts the tasks of groups, by name, in the directories of their own processes. Those of a/b count for a too.
@@ -48,10 +49,16 @@ func (s *TaskSampler) Take(t *cgroup.Tree, groups map[string][]cgroup.Dir,
 	state func(tid int) (byte, error)) map[string]TaskStates {
 	cpuTime, last := map[cgroup.Dir]string{}, map[cgroup.Dir]TaskStates{}
 	sums := map[string]TaskStates{}
+	if s.open == nil {
+		s.open = cgroup.NewKept(mostOpen)
+	}
+	s.open.Begin()
 	for group, dirs := range groups {
 		for _, d := range dirs {
-			text, err := t.Read(d.File(cpuFields[0].source(t.Version(d)).File))
-			if err != nil {
+			file := cpuFields[0].source(t.Version(d)).File
+			texts, err := s.open.ReadMany(t, d, []string{file})
+			text, there := texts[file]
+			if err != nil || !there {
 				continue // gone meanwhile
 			}
 			cpuTime[d] = text

@@ -21,6 +21,19 @@ func agentCount(name, help string, value func(*Agent) int64) Row {
 		Help: help, sample: one(func(s *Sample) float64 { return float64(value(&s.Agent)) })}
 }
 
+func trials(s *Sample, tell Tell) {
+	for _, t := range []struct {
+		is   bool
+		kind string
+	}{{s.Agent.Guarded, "guard"}, {s.Agent.Confirms, "confirm"}} {
+		n := 0.0
+		if t.is {
+			n = 1
+		}
+		tell(n, t.kind)
+	}
+}
+
 func slowest(s *Sample, tell Tell) {
 	if p := s.Agent.Placement; p != nil {
 		tell(p.Slowest.Seconds())

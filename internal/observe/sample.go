@@ -24,10 +24,12 @@ type Sample struct {
 	Every   time.Duration `json:"every_ns"`
 	Skipped int64         `json:"skipped,omitempty"`
 	// Revision is that of the applied policy; 0: none is, or everything is released.
-	Revision int     `json:"revision,omitempty"`
-	Groups   []Group `json:"groups"`
-	Host     Host    `json:"host"`
-	Agent    Agent   `json:"agent"`
+	Revision int `json:"revision,omitempty"`
+	// Windows are the schedules of the policy that are open.
+	Windows []string `json:"windows,omitempty"`
+	Groups  []Group  `json:"groups"`
+	Host    Host     `json:"host"`
+	Agent   Agent    `json:"agent"`
 	// Devices are the kernel's names of block devices, by number.
 	Devices map[string]string `json:"devices,omitempty"`
 	// Collectors are those that are on. Hot says that the quick ones read every second.
@@ -60,6 +62,8 @@ type Group struct {
 	EachCPU map[int]time.Duration `json:"cpu_each_ns,omitempty"`
 	CPUs    idset.Set             `json:"cpus,omitempty"`
 	Limits  []Limit               `json:"limits"`
+	// Overrides counts those in force that people have set.
+	Overrides int `json:"overrides,omitempty"`
 	// SLO is how it goes with what its database is promised; nil where nothing is.
 	SLO *api.SLO `json:"slo,omitempty"`
 	// Work is what its database says that it has done; nil of a group without one that is asked.
@@ -146,4 +150,9 @@ type Agent struct {
 
 	CPU    time.Duration `json:"cpu_ns"`         // user and system time so far
 	Memory int64         `json:"resident_bytes"` // resident set
+	// Guarded says that the policy's guard watches a change now, Confirms that one waits to be confirmed. Undone counts
+	// changes on trial that were undone.
+	Guarded  bool  `json:"guarded,omitempty"`
+	Confirms bool  `json:"confirms,omitempty"`
+	Undone   int64 `json:"undone,omitempty"`
 }

@@ -216,6 +216,16 @@ var limitRows = []Row{
 		Source: "files of the kernel, at the agent's last full look",
 		group:  limits(func(l *Limit) *float64 { return l.Held }),
 		Help:   "What the kernel holds for that limit, in the same unit."},
+	{Name: "bulkhead_group_overrides", Part: Limits, Kind: metrics.Gauge, Recorded: true,
+		Source: "the agent's last full look",
+		group:  func(_ *Sample, g *Group, tell Tell) { tell(float64(g.Overrides)) },
+		Help:   "Overrides of the group that people have set and that are in force."},
+	{Name: "bulkhead_host_window_open", Part: Limits, Kind: metrics.Gauge, Labels: []string{"window"}, Recorded: true,
+		Source: "the agent's last full look", sample: func(s *Sample, tell Tell) {
+			for _, name := range s.Windows {
+				tell(1, name)
+			}
+		}, Help: "1 while this schedule of the policy is open."},
 }
 
 // sloRows say what databases are promised.
@@ -277,6 +287,10 @@ var agentRows = []Row{
 	{Name: "bulkhead_agent_samples_skipped_total", Part: OfAgent, Kind: metrics.Counter, Source: "the agent",
 		sample: one(func(s *Sample) float64 { return float64(s.Skipped) }),
 		Help:   "Readings of collectors that did not begin because the one before had not ended."},
+	{Name: "bulkhead_agent_trials", Part: OfAgent, Kind: metrics.Gauge, Labels: []string{"kind"}, Source: "the agent",
+		sample: trials, Help: "1 while the policy's guard watches a change (guard), or one waits to be confirmed " +
+			"(confirm)."},
+	agentCount("undone", "Changes on trial that were undone.", func(a *Agent) int64 { return a.Undone }),
 	collectorRow("age_seconds", "Time from the last reading of a collector to the sample.",
 		func(s *Sample, c *Reading) float64 { return c.Age.Seconds() }),
 	collectorRow("duration_seconds", "How long its last reading took, by the clock.",

@@ -32,7 +32,8 @@ const hostile = `</script><img src=x onerror="document.title='broken'">&<b>`
 var begin = time.Date(2026, 11, 20, 2, 0, 0, 0, time.UTC)
 
 // sampleAt is the n-th sample of tests, every 5 s: a database that its CPU limit holds back, a backup below it, reports
-// beside it, and one with a hostile name. From the 30th on another policy is in force.
+// beside it, and one with a hostile name. From the 30th on another policy is in force, which the guard watches until
+// the 36th; at the 40th a window opens, and somebody sets an override; from the 60th to the 80th a target is missed.
 func sampleAt(t testing.TB, n float64) *observe.Sample {
 	t.Helper()
 	s := observetest.Sample(t)
@@ -55,9 +56,20 @@ func sampleAt(t testing.TB, n float64) *observe.Sample {
 			Memory: metrics.Memory{Current: new(int64(i+1) << 29)}}})
 	}
 	s.Host.Busy, s.Host.Idle = time.Duration(n*19e9), time.Duration(n*21e9)
+	db = &s.Groups[0]
+	db.Work.Done = int64(5 * (1200*n + 1800*(1-math.Cos(n/9))))
+	waited := time.Duration(float64(300*time.Millisecond) * (1.2*n + 8*(1-math.Cos(n/11))))
+	db.Threads.Waited, db.Threads.Voluntary = &waited, uint64(n*4000)
+	s.Agent.Guarded, s.Windows, db.Overrides = n >= 30 && n < 36, nil, 0
 	if n >= 30 {
 		s.Revision++
 		db.Limits[1].Asked, db.Limits[1].Held = new(1.25), new(1.25)
+	}
+	if n >= 40 {
+		s.Windows, db.Overrides = []string{"nights"}, 1
+	}
+	if n >= 60 && n < 80 {
+		db.SLO.Value, db.SLO.Slack = new(0.028), new(-0.4)
 	}
 	return s
 }
@@ -324,8 +336,26 @@ func TestSeries(t *testing.T) {
 		said = append(said, c.At.Format(time.TimeOnly)+" "+c.Kind+" "+c.Group+" "+c.Text)
 	}
 	if want := []string{"02:02:30 apply  revision 18 of the policy is in force",
-		"02:02:30 limit mysql3306 cpu.limit 1.50 → 1.25"}; !slices.Equal(said, want) {
+		"02:02:30 guard  the policy's guard watches a change",
+		"02:02:30 limit mysql3306 cpu.limit 1.50 → 1.25",
+		"02:03:00 guard  the guard watches no change any more",
+		"02:03:20 window  window nights has opened",
+		"02:03:20 override mysql3306 overrides in force: 0 → 1",
+		"02:05:00 slo mysql3306 heartbeat: the target is missed",
+		"02:06:40 slo mysql3306 heartbeat: the target is kept again"}; !slices.Equal(said, want) {
 		t.Errorf("it says that %q happened", said)
+	}
+	// What was waited is that of all looks but the one over the gap.
+	waited, waits := 0.0, 0.0
+	for _, r := range s.Waiting.Turns {
+		waited, waits = waited+r.Seconds, waits+r.Turns
+	}
+	at := func(n float64) float64 { return sampleAt(t, n).Groups[0].Threads.Waited.Seconds() }
+	if want := at(98) + at(178) - at(160); math.Abs(waited-want) > 1e-3 || math.Abs(waits-4000*(98+18)) > 1 {
+		t.Errorf("%v s were waited in %v turns, want %v", waited, waits, want)
+	}
+	if s.Groups["mysql3306"]["work"] == nil || s.Groups["mysql3306"]["slack"] == nil || s.Waiting.Stalls == nil {
+		t.Error("there is no work, slack or stall")
 	}
 	all := answered[struct {
 		Times  []int64

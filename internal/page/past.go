@@ -151,12 +151,13 @@ type series struct {
 	Host    map[string]numbers            `json:"host"`
 	Groups  map[string]map[string]numbers `json:"groups"`
 	Changes []top.Change                  `json:"changes"`
-	More    int                           `json:"more,omitempty"` // changes that are left out
+	Waiting *top.Waiting                  `json:"waiting,omitempty"` // of the group
+	More    int                           `json:"more,omitempty"`    // changes that are left out
 	Damaged bool                          `json:"damaged,omitempty"`
 }
 
 // inOverview are the figures of groups that stand beside each other.
-var inOverview = []string{"cpu", "wait", "memory", "read", "write"}
+var inOverview = []string{"cpu", "wait", "memory", "read", "write", "work", "slack"}
 
 // add adds a point; a nil state is a gap.
 func (all *series) add(at time.Time, s *top.State, group string) {
@@ -258,22 +259,31 @@ func (a *archive) series(w http.ResponseWriter, r *http.Request) {
 		Host: map[string]numbers{}, Groups: map[string]map[string]numbers{}, Changes: []top.Change{}}
 	ctx, cancel := patient(w, r)
 	defer cancel()
+	if group != "" {
+		all.Waiting = top.NewWaiting(group, gapFrom(width))
+	}
 	var before *top.State
 	all.Damaged, err = a.states(ctx, from, to, width, func(s *top.State) {
 		if !s.At.Before(from) {
 			if before != nil && len(all.Times) > 0 {
-				if gap := s.At.Sub(before.At); gap > 2*width+30*time.Second {
+				if gap := s.At.Sub(before.At); gap > gapFrom(width) {
 					all.add(before.At.Add(gap/2), nil, group)
 				}
 				all.note(top.Changes(before, s), group)
 			}
 			all.add(s.At, s, group)
+			if all.Waiting != nil {
+				all.Waiting.Add(s)
+			}
 		}
 		before = s
 	})
 	all.even()
 	a.hint.answer(w, &all, err)
 }
+
+// gapFrom is how much time between two points of a chart is a gap.
+func gapFrom(width time.Duration) time.Duration { return 2*width + 30*time.Second }
 
 // note takes in what happened, with a group to that and to the host.
 func (all *series) note(changes []top.Change, group string) {

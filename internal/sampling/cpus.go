@@ -21,6 +21,7 @@ var cpusetFiles = []string{"cpuset.cpus.effective", "cpuset.effective_cpus"}
 // cpus reads on which CPUs groups ran, and for how long each CPU was busy.
 func (k *Kernel) cpus(ctx context.Context, m *collect.Meter) (collect.Put, error) {
 	w := k.watched.Load()
+	k.eachCPU.Begin(time.Now())
 	type ofGroup struct {
 		each map[int]time.Duration
 		may  idset.Set
@@ -33,7 +34,7 @@ func (k *Kernel) cpus(ctx context.Context, m *collect.Meter) (collect.Put, error
 		var one ofGroup
 		for _, dirs := range g.from.Dirs {
 			for _, d := range dirs {
-				texts, err := w.tree.ReadMany(d, append([]string{usageByCPU}, cpusetFiles...))
+				texts, err := k.eachCPU.Texts(w.tree, d)
 				if err != nil {
 					continue // gone meanwhile
 				}

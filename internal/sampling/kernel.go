@@ -17,11 +17,12 @@ import (
 type Kernel struct {
 	host    *host.Host
 	watched atomic.Pointer[Watched]
+	eachCPU *metrics.Reader // for cpus alone
 }
 
 // New reads a host; at first no group is watched.
 func New(h *host.Host) *Kernel {
-	k := &Kernel{host: h}
+	k := &Kernel{host: h, eachCPU: metrics.NewFileReader(append([]string{usageByCPU}, cpusetFiles...)...)}
 	k.Watch(nil)
 	return k
 }
@@ -40,6 +41,7 @@ func (k *Kernel) Watch(w *Watched) (changed bool) {
 func (k *Kernel) Begin(s *observe.Sample) {
 	w := k.watched.Load()
 	s.Devices, s.Host.CPUs, s.Revision = w.devices, w.cpus, w.revision
+	s.Windows = w.windows
 	for _, g := range w.groups {
 		s.Groups = append(s.Groups, g.Group)
 	}

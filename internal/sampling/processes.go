@@ -39,7 +39,7 @@ func (p *processes) read(w *Watched, ran func(group string) bool, alive func(pid
 	}
 	at := p.clock()
 	idle := func(group string) bool { return p.known != nil && !ran(group) }
-	now, did := map[int]member{}, map[string]amounts{}
+	now, did := make(map[int]member, len(p.known)), map[string]amounts{}
 	for pid, m := range p.known {
 		if _, watched := w.tasks[m.group]; watched && idle(m.group) && alive(pid) {
 			now[pid] = m

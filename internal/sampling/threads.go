@@ -21,6 +21,7 @@ type threads struct {
 	list func(*cgroup.Tree, cgroup.Dir) ([]int, error)
 	// used is the CPU time of a directory, with what is below it, and false where that is not counted.
 	used  func(*cgroup.Tree, cgroup.Dir) (microseconds int64, counted bool)
+	files *metrics.Reader // of used; nil: it has none
 	procs processes
 	waits bool // the kernel counts how long they wait
 
@@ -40,7 +41,8 @@ type work struct {
 }
 
 func newThreads(root *sysroot.FS) *threads {
-	return &threads{waits: ctxswitch.Waits(root), list: (*cgroup.Tree).Tasks, used: spentBy,
+	files := metrics.NewReader("cpu.total_us")
+	return &threads{waits: ctxswitch.Waits(root), list: (*cgroup.Tree).Tasks, files: files, used: spentBy(files),
 		procs: processes{list: (*cgroup.Tree).Procs, of: func(pid int) (accounting.Process, error) {
 			return accounting.Read(root, pid)
 		}, clock: accounting.Now},
@@ -49,13 +51,15 @@ func newThreads(root *sysroot.FS) *threads {
 		}}
 }
 
-// spentBy reads the CPU time of a directory.
-func spentBy(t *cgroup.Tree, d cgroup.Dir) (microseconds int64, counted bool) {
-	u, err := metrics.Read(t, d, "cpu.total_us")
-	if err != nil || u.CPU.Total == nil {
-		return 0, false
+// spentBy reads the CPU time of directories.
+func spentBy(files *metrics.Reader) func(*cgroup.Tree, cgroup.Dir) (microseconds int64, counted bool) {
+	return func(t *cgroup.Tree, d cgroup.Dir) (microseconds int64, counted bool) {
+		u, found := files.Read(t, metrics.Group{Dirs: [][]cgroup.Dir{{d}}})
+		if !found || u.CPU.Total == nil {
+			return 0, false
+		}
+		return *u.CPU.Total, true
 	}
-	return *u.CPU.Total, true
 }
 
 // source reads every thread of the groups that are watched. Of a directory that has used no CPU time since the last
@@ -65,6 +69,9 @@ func (t *threads) source(k *Kernel) collect.Source {
 		w := k.watched.Load()
 		now := time.Now()
 		known, did := make(map[int]ctxswitch.Thread, len(t.known)), map[string]work{}
+		if t.files != nil {
+			t.files.Begin(now)
+		}
 		living := map[string]int{}
 		spent := make(map[cgroup.Dir]int64, len(t.spent))
 		for group, dirs := range w.tasks {

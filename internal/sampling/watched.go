@@ -32,6 +32,7 @@ type Watched struct {
 	dirs    map[string]string
 	devices map[string]string
 	cpus    int
+	windows []string // schedules that are open
 	// revision is that of the policy in force; 0: none is, or everything is released.
 	revision int
 	record   *policy.Record // nil where it is not known
@@ -51,34 +52,23 @@ type watchedGroup struct {
 // of each group are. It reads nothing.
 func Of(v *transaction.View, tasks map[string][]cgroup.Dir, revision int) *Watched {
 	w := &Watched{tree: v.Tree, tasks: tasks, traffic: inspect.ReadsTraffic(v), devices: map[string]string{},
-		databases: map[string]string{}, dirs: dataDirs(v),
+		databases: databasesIn(v), dirs: dataDirs(v),
 		cpus:     len(v.Facts.CPUs),
 		revision: revision}
 	if v.Policy != nil {
 		w.record = new(v.Policy.Agent.Record)
-	}
-	if v.Policy != nil && v.Policy.Guard != nil {
-		for _, one := range v.Policy.Guard.Groups {
-			if one.DSN != "" && !policy.Released(v.Released, one.Group) {
-				w.databases[one.Group] = one.DSN
-			}
-		}
-	}
-	for _, g := range v.Classified.Groups {
-		// How long its statements take is what the database is promised.
-		if g.SLO != nil && g.SLO.Signal == "p95" && w.databases[g.Path] == "" && !policy.Released(v.Released, g.Path) {
-			w.databases[g.Path] = g.SLO.DSN
-		}
 	}
 	processes := map[string]int{}
 	for _, p := range v.Members {
 		processes[p.Group]++
 	}
 	verifiable := inspect.Verifiable(v)
+	w.windows = policy.ScheduleNames(v.Open)
+	overrides := overridesIn(v)
 	for _, g := range v.Classified.Groups {
 		one := watchedGroup{from: v.Counted(g.Path), Group: observe.Group{
 			Group: g.Path, Role: string(g.Role), Released: policy.Released(v.Released, g.Path),
-			Processes: processes[g.Path], Limits: []observe.Limit{},
+			Processes: processes[g.Path], Limits: []observe.Limit{}, Overrides: overrides[g.Path],
 		}}
 		if g.Instance != "" {
 			one.Engine, _, _ = strings.Cut(g.Instance, " ")
@@ -106,6 +96,36 @@ func dataDirs(v *transaction.View) map[string]string {
 	return dirs
 }
 
+// databasesIn are the data source names of groups whose database is asked.
+func databasesIn(v *transaction.View) map[string]string {
+	all := map[string]string{}
+	if v.Policy != nil && v.Policy.Guard != nil {
+		for _, one := range v.Policy.Guard.Groups {
+			if one.DSN != "" && !policy.Released(v.Released, one.Group) {
+				all[one.Group] = one.DSN
+			}
+		}
+	}
+	for _, g := range v.Classified.Groups {
+		// How long its statements take is what the database is promised.
+		if g.SLO != nil && g.SLO.Signal == "p95" && all[g.Path] == "" && !policy.Released(v.Released, g.Path) {
+			all[g.Path] = g.SLO.DSN
+		}
+	}
+	return all
+}
+
+// overridesIn counts by group the overrides in force that people have set.
+func overridesIn(v *transaction.View) map[string]int {
+	all := map[string]int{}
+	for _, o := range v.Overrides {
+		if _, without := v.Unlaid[o.ID]; !without && !o.IsSLO() {
+			all[o.Group]++
+		}
+	}
+	return all
+}
+
 func limitsOf(all []verify.Amount) (limits []observe.Limit) {
 	for _, a := range all {
 		limits = append(limits, observe.Limit{Key: string(a.Key), Device: a.Device, Asked: a.Asked, Held: a.Held,
@@ -114,9 +134,10 @@ func limitsOf(all []verify.Amount) (limits []observe.Limit) {
 	return limits
 }
 
-// sameLimits says whether the same groups are to be sampled with the same limits.
+// sameLimits says whether the same groups are to be sampled with the same limits, by the same overrides and windows.
 func (w *Watched) sameLimits(other *Watched) bool {
-	return slices.EqualFunc(w.groups, other.groups, func(a, b watchedGroup) bool {
-		return a.Group.Group == b.Group.Group && reflect.DeepEqual(a.Limits, b.Limits)
-	})
+	return slices.Equal(w.windows, other.windows) && slices.EqualFunc(w.groups, other.groups,
+		func(a, b watchedGroup) bool {
+			return a.Group.Group == b.Group.Group && a.Overrides == b.Overrides && reflect.DeepEqual(a.Limits, b.Limits)
+		})
 }

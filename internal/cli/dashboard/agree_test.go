@@ -140,7 +140,7 @@ func TestFiguresAgree(t *testing.T) {
 		"limits": value("limits_not_in_force", ""), "ops": rate("io_operations_total", ""),
 		"used": value("memory_charged_bytes", "") / value("limit_held", "memory.max"),
 		"run":  value("tasks", "runnable"), "blocked": value("tasks", "blocked"), "load": value("load1", ""),
-		"slack": value("slo_slack", ""),
+		"work": rate("work_total", ""), "slack": value("slo_slack", ""),
 	}
 	page := onPage(t, group, samples[:]...)
 	for i := range top.Columns {
@@ -224,6 +224,7 @@ func more(g *observe.Group, n int64) {
 		u.Pressure[resource].Some.Total += n * int64(i+1) * 100_000
 	}
 	g.Traffic.Out.Bytes += uint64(n) * 5000
+	g.Work.Done += 700 * n
 }
 
 func statusOf(s *observe.Sample) string {

@@ -39,7 +39,7 @@ type Once struct {
 }
 
 // wide is how many characters the lines have where nobody looks at a terminal: all columns fit.
-const wide = 126
+const wide = 133
 
 // Take reads what Run would show first. A running agent is waited for until rates are known.
 func Take(ctx context.Context, o Options) (*Once, error) {

@@ -18,20 +18,25 @@ import (
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/observe"
 	"bulkhead/internal/observe/record"
+	"bulkhead/internal/observe/top"
 )
 
 // histogramFor is the time that a histogram is of by default, and shortHistogram the shortest: databases are asked
 // every 10 s.
 const histogramFor, shortHistogram = 5 * time.Minute, 20 * time.Second
 
-// Histogram is how long the statements of a group's database took between two times.
+// longestLook is for how long a look may last: one that is longer spans a gap of the record.
+const longestLook = 2 * time.Minute
+
+// Histogram is how long the statements of a group's database took between two times, and how long the group waited.
 type Histogram struct {
 	Group string    `json:"group"`
 	From  time.Time `json:"from"` // of the readings
 	To    time.Time `json:"to"`
 	Total Responses `json:"total"`
-	// Rows are those response times with calls, the shortest first.
-	Rows []Responses `json:"rows"`
+	// Rows are those response times with calls, the shortest first; nil where no server tells.
+	Rows    []Responses  `json:"rows"`
+	Waiting *top.Waiting `json:"waiting,omitempty"`
 }
 
 // Responses are calls with about the same response time.
@@ -42,24 +47,28 @@ type Responses struct {
 	Seconds float64  `json:"seconds"` // all of them together
 }
 
-// histogram is the verb that shows how many statements took how long.
+// histogram is the verb that shows how many statements took how long, and how long groups waited.
 func (s Session) histogram() *cobra.Command {
 	var file, at string
 	var span time.Duration
 	c := &cobra.Command{
-		Use:   "histogram INSTANCE",
-		Short: "how many statements of a database took how long, now and in the past",
+		Use:   "histogram GROUP",
+		Short: "how many statements took how long, and how long a group waited, now and in the past",
 		Long: `histogram shows how many statements of a database took how long, and how much of the time of all
 statements these are, as the server itself counts it: MySQL 8 (performance_schema), MariaDB with its plugin
 query_response_time, Redis 7 and Valkey. PostgreSQL does not count it. A mean hides what this shows: that most calls are
-quick, and few slow ones take most of the time.
+quick, and few slow ones take most of the time. The agent asks each database every 10 s that the policy gives a dsn for
+(guard: {groups: {INSTANCE: {dsn: …}}}).
 
-The agent asks each database every 10 s that the policy gives a dsn for (guard: {groups: {INSTANCE: {dsn: …}}}),
-and records the answers; this reads them there.`,
+Of any group it shows how long its threads waited for a CPU each time, and for how much of the time a task of it waited
+for CPU, memory or disks. The kernel counts sums, which the agent reads again and again: of each look the mean is known,
+and it is shown how many looks had which. How long a single wait was nobody knows.
+
+All of it is read from the record.`,
 		Example: `  bulkhead histogram mysql3306                          the last 5 minutes
-  bulkhead histogram mysql3306 --at 02:10 --for 1m      the minute before 02:10
+  bulkhead histogram reports --at 02:10 --for 1m        the minute before 02:10
   bulkhead histogram mysql3306 --at 02:10 --file incident`,
-		Args: usage.Exactly(1, "say of which instance: histogram INSTANCE"),
+		Args: usage.Exactly(1, "say of which group: histogram GROUP"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if span < shortHistogram || span > 24*time.Hour {
 				return usage.Errorf(cmd, "--for is from %s to 24h", shortHistogram)
@@ -70,13 +79,25 @@ and records the answers; this reads them there.`,
 			if end == "" {
 				end = "0s"
 			}
-			before, after, err := s.recorded(ctx, cmd, file, end, span)
+			waiting := top.NewWaiting(args[0], longestLook)
+			var state *top.State
+			before, after, err := s.recorded(ctx, cmd, file, end, span, func(t record.Tick, begin time.Time) {
+				if state = state.Next(t); t.At.After(begin) {
+					waiting.Add(state)
+				}
+			})
 			if err != nil {
 				return err
 			}
 			h, err := histogramBetween(before, after, args[0])
-			if err != nil {
+			if err != nil && waiting.To.IsZero() {
 				return err
+			}
+			if err != nil {
+				h = &Histogram{Group: args[0], From: waiting.From, To: waiting.To}
+			}
+			if !waiting.To.IsZero() {
+				h.Waiting = waiting
 			}
 			return s.Print(h, func() { s.printHistogram(h) })
 		},
@@ -93,15 +114,16 @@ type bucket struct{ calls, seconds float64 }
 
 // histogramBetween makes the histogram of what was counted between two readings.
 func histogramBetween(before, after record.Tick, group string) (*Histogram, error) {
-	h := &Histogram{Group: group}
+	h := &Histogram{Group: group, Rows: []Responses{}}
 	was, from := bucketsOf(before, group)
 	is, to := bucketsOf(after, group)
 	h.From, h.To = from, to
 	if len(is) == 0 || from.IsZero() || !to.After(from) {
 		return nil, &api.Error{Code: api.CodeFailed,
-			Err: fmt.Errorf("no response times of %s are recorded between these times", group),
-			Hint: "they are counted where the policy has `guard: {groups: {" + group + ": {throughput_falls: 50%, " +
-				"dsn: …}}}` and the server counts them; `bulkhead collectors` shows whether `databases` is on"}
+			Err: fmt.Errorf("neither response times nor waits of %s are recorded between these times", group),
+			Hint: "`bulkhead collectors` shows whether `threads` and `pressure` are on; response times are counted " +
+				"where the policy has `guard: {groups: {" + group + ": {throughput_falls: 50%, " +
+				"dsn: …}}}` and the server counts them"}
 	}
 	again := false // the server began to count anew
 	for upTo, n := range was {
@@ -159,10 +181,19 @@ func bucketsOf(t record.Tick, group string) (all map[float64]bucket, read time.T
 
 func (s Session) printHistogram(h *Histogram) {
 	render.Printf(s.Out, "%s, from %s to %s\n\n", h.Group, moment(h.From), moment(h.To))
-	if h.Total.Calls == 0 {
-		render.Println(s.Out, "No statement ended in that time.")
-		return
+	switch {
+	case h.Total.Calls > 0:
+		s.printStatements(h)
+	case h.Rows != nil || h.Waiting == nil:
+		render.Printf(s.Out, "No statement ended in that time.\n\n")
 	}
+	if h.Waiting != nil {
+		s.printWaiting(h.Waiting)
+	}
+}
+
+// printStatements prints how long statements took.
+func (s Session) printStatements(h *Histogram) {
 	rows := [][]string{{"TOOK", "CALLS", "OF CALLS", "OF TIME", "MEAN", ""}}
 	row := func(what string, r Responses) {
 		part := r.Calls / h.Total.Calls

@@ -22,8 +22,9 @@ func (s Session) record() *cobra.Command {
 		Short: "how far back the agent's record of what groups use reaches",
 		Long: `record says what the agent has kept of what it samples: from when to when, with which gaps, in how many
 bytes, and for how long the bytes that it may have last. The agent always records. It keeps 256 MiB and 30 days at most,
-or what agent: {record: {size: …, age: …}} of the policy says, and the oldest goes first. "bulkhead dump" gives it to
-other programs and other people.`,
+or what agent: {record: {size: …, age: …}} of the policy says. When the bytes are used up, what is older than two days
+is thinned to a reading a minute, and then the oldest goes first. "bulkhead dump" gives it to other programs and other
+people.`,
 		Example: `  bulkhead record
   bulkhead record --file incident     what is in a file that somebody sent`,
 		Args: usage.NoArguments,
@@ -62,6 +63,9 @@ func printReach(out io.Writer, r record.Reach) {
 	}
 	if r.Ticks > 0 {
 		render.Printf(out, "from        %s\nto          %s\n", moment(r.From), moment(r.To))
+		if !r.Whole.IsZero() {
+			render.Printf(out, "whole       from %s on; before that one reading a minute is left\n", moment(r.Whole))
+		}
 		render.Printf(out, "samples     %d, with %d figures\n", r.Ticks, r.Figures)
 		each := ""
 		if r.Figures > 0 {
@@ -72,7 +76,7 @@ func printReach(out io.Writer, r record.Reach) {
 	if r.Most > 0 && !r.Off {
 		lasts := ""
 		if d := r.Lasts(); d > 0 {
-			lasts = ", which last for about " + days(d)
+			lasts = ", which last for at least " + days(d)
 		}
 		render.Printf(out, "kept        %s and %s at most%s\n", policy.Bytes(r.Most).Human(), days(r.Age), lasts)
 	}

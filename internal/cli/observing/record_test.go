@@ -218,7 +218,7 @@ func TestShowReach(t *testing.T) {
 to          2026-11-22 03:00:00
 samples     36000, with 4194304 figures
 size        2 MiB, 0.50 bytes a figure
-kept        256 MiB and 30 days at most, which last for about 30 days
+kept        256 MiB and 30 days at most, which last for at least 30 days
 no record   from 2026-11-20 02:00:00 to 2026-11-20 03:00:00
 damaged     2 parts that cannot be read; a dump goes without
 not written since 2026-11-22 03:00:00: no space left

@@ -77,7 +77,7 @@ itself within 10 s, whatever becomes of this command. It never holds memory, CPU
 			if at == "" {
 				before, after, err = s.watch(ctx, span)
 			} else {
-				before, after, err = s.recorded(ctx, cmd, file, at, span)
+				before, after, err = s.recorded(ctx, cmd, file, at, span, nil)
 			}
 			if err != nil {
 				return err
@@ -111,9 +111,10 @@ func (s Session) watch(ctx context.Context, span time.Duration) (before, after r
 	return sampling.Twice(ctx, c.Host, sampling.Of(v, reconcile.TasksOf(v), 0), attribution.Parts, span)
 }
 
-// recorded reads what was known at a time and a span before it.
+// recorded reads what was known at a time and a span before it; each, where it is not nil, takes every tick until that
+// time, from some minutes before the span on.
 func (s Session) recorded(ctx context.Context, cmd *cobra.Command, file, at string, span time.Duration,
-) (before, after record.Tick, err error) {
+	each func(t record.Tick, begin time.Time)) (before, after record.Tick, err error) {
 	from, err := s.source(ctx, file)
 	if err != nil {
 		return before, after, err
@@ -140,6 +141,9 @@ func (s Session) recorded(ctx context.Context, cmd *cobra.Command, file, at stri
 	}
 	defer segments.Close()
 	err = record.Walk(segments, begin.Add(-record.Before), end, func(t record.Tick) error {
+		if each != nil {
+			each(t, begin)
+		}
 		if !t.At.After(begin) {
 			before = before.With(t)
 		}

@@ -17,6 +17,7 @@ import (
 // The files of a record are named after the time at which they begin, in milliseconds since 1970.
 const (
 	sealedEnd = ".seg"  // a sealed segment
+	thinEnd   = ".thin" // one of which a reading in a minute is left
 	openEnd   = ".open" // openMagic, then ticks as they came, each behind its length and its CRC-32C (little endian)
 	newEnd    = ".new"  // a sealed segment that is being written
 )
@@ -38,9 +39,24 @@ type entry struct {
 	name string
 	from int64
 	size int64
+	// whole says that it cannot be thinned.
+	whole bool
 }
 
-func (e *entry) sealed() bool { return strings.HasSuffix(e.name, sealedEnd) }
+func (e *entry) sealed() bool { return strings.HasSuffix(e.name, sealedEnd) || e.thinned() }
+
+func (e *entry) thinned() bool { return strings.HasSuffix(e.name, thinEnd) }
+
+// later gives the file that a recorder makes of one; false when there is none.
+func (e *entry) later() (name string, is bool) {
+	switch {
+	case e.thinned():
+		return "", false
+	case e.sealed():
+		return nameOf(e.from, thinEnd), true
+	}
+	return nameOf(e.from, sealedEnd), true
+}
 
 func nameOf(from int64, end string) string { return fmt.Sprintf("%013d%s", from, end) }
 
@@ -58,17 +74,17 @@ func list(dir *os.Root) (all []entry, left []string, err error) {
 			continue
 		}
 		switch path.Ext(d.Name()) {
-		case sealedEnd, openEnd:
-			all = append(all, entry{d.Name(), from, info.Size()})
+		case sealedEnd, openEnd, thinEnd:
+			all = append(all, entry{name: d.Name(), from: from, size: info.Size()})
 		case newEnd:
 			left = append(left, d.Name())
 		}
 	}
 	slices.SortFunc(all, func(a, b entry) int {
-		return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(b.name, a.name)) // the sealed one first
+		return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(b.name, a.name)) // what was made of it first
 	})
 	for i := len(all) - 1; i > 0; i-- {
-		if all[i].from == all[i-1].from { // a crash came between sealing it and taking the open one away
+		if all[i].from == all[i-1].from { // a crash came between making it and taking the one before away
 			left = append(left, all[i].name)
 			all = slices.Delete(all, i, i+1)
 		}

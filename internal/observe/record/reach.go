@@ -19,7 +19,9 @@ type Reach struct {
 	Figures  int64     `json:"figures"`
 	Bytes    int64     `json:"bytes"`
 	Segments int       `json:"segments"`
-	Damaged  int       `json:"damaged,omitempty"` // segments that cannot be read
+	// Whole is from when on every reading is there, where that is not From: before, one in a minute is.
+	Whole   time.Time `json:"whole_from,omitzero"`
+	Damaged int       `json:"damaged,omitempty"` // segments that cannot be read
 	// Gaps are times of more than two minutes without a tick, the oldest first: the agent did not run, or could not
 	// write.
 	Gaps []Gap `json:"gaps,omitempty"`
@@ -72,6 +74,7 @@ func (r *Reach) surveyDirectory(name string) error {
 	}
 	defer dir.Close()
 	all, _, err := list(dir)
+	thinned := false
 	for _, e := range all {
 		r.Bytes += e.size
 		h, err := headOf(dir, e)
@@ -81,6 +84,10 @@ func (r *Reach) surveyDirectory(name string) error {
 		case err != nil:
 			r.Damaged++
 		case h.Ticks > 0:
+			if thinned && !e.thinned() {
+				r.Whole = h.From
+			}
+			thinned = e.thinned()
 			r.add(h)
 		}
 	}
@@ -91,6 +98,12 @@ func (r *Reach) surveyDirectory(name string) error {
 func headOf(dir *os.Root, e entry) (h Head, err error) {
 	if e.sealed() {
 		f, err := dir.Open(e.name)
+		if errors.Is(err, fs.ErrNotExist) && !e.thinned() {
+			if text, _, wrong := load(dir, e); wrong == nil { // it was thinned meanwhile
+				h, _, _, err = readHead(bytes.NewReader(text))
+			}
+			return h, err
+		}
 		if err != nil {
 			return h, err
 		}

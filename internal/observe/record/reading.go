@@ -77,8 +77,12 @@ func segment(dir *os.Root, e entry) string {
 // load reads a file of a record.
 func load(dir *os.Root, e entry) (text []byte, sealed bool, err error) {
 	f, err := dir.Open(e.name)
-	if errors.Is(err, fs.ErrNotExist) && !e.sealed() { // it was sealed meanwhile
-		e.name = nameOf(e.from, sealedEnd)
+	for errors.Is(err, fs.ErrNotExist) { // it was sealed or thinned meanwhile
+		name, is := e.later()
+		if !is {
+			break
+		}
+		e.name = name
 		f, err = dir.Open(e.name)
 	}
 	if err != nil {

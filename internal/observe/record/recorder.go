@@ -3,9 +3,10 @@
 //
 // A record is a directory of files. The newest has the ticks as they came, each written by one write(2): who kills the
 // agent loses one tick at most. After 15 minutes, or when it is large, it is sealed: written anew by column and
-// compressed. When all are larger than they may be together the oldest goes. While the file system has little room the
-// record does not grow: a new tick takes the room of an old file. TickOf makes a tick of a sample; the figures of a
-// tick are those of the rows of observe.Table.
+// compressed. When all are larger than they may be together, those that are older than two days are thinned to a
+// reading a minute, and then the oldest goes. While the file system has little room the record does not grow: a new
+// tick takes the room of an old file. TickOf makes a tick of a sample; the figures of a tick are those of the rows of
+// observe.Table.
 //
 // Take and Close of a Recorder are for one goroutine, its other methods for any; these wait for no disk but to read it,
 // in Reach. Open, Survey and what reads segments need no Recorder, and may run beside one.
@@ -340,9 +341,14 @@ func (r *Recorder) seal(e entry) (entry, error) {
 	if len(text) == 0 {
 		return entry{}, r.dir.Remove(e.name)
 	}
-	to := entry{name: nameOf(e.from, sealedEnd), from: e.from, size: int64(len(text))}
+	return r.replace(e, sealedEnd, text)
+}
+
+// replace puts a file that was made of another one in its place.
+func (r *Recorder) replace(e entry, end string, text []byte) (entry, error) {
+	to := entry{name: nameOf(e.from, end), from: e.from, size: int64(len(text))}
 	temporary := nameOf(e.from, newEnd)
-	err = r.put(temporary, text)
+	err := r.put(temporary, text)
 	if err == nil {
 		err = r.dir.Rename(temporary, to.name)
 	}
@@ -377,8 +383,9 @@ func (r *Recorder) size() (sum int64) {
 	return sum
 }
 
-// keepTo removes the oldest files while so many bytes are more than there may be, and those of which every tick is too
-// old. Now is what the last two files say: a clock that is wrong for a moment takes nothing away.
+// keepTo thins old files, and then removes the oldest, while so many bytes are more than there may be, and removes
+// those of which every tick is too old. Now is what the last two files say: a clock that is wrong for a moment takes
+// nothing away.
 func (r *Recorder) keepTo(size int64) {
 	most := cmp.Or(r.now.Size, defaultSize)
 	if r.now.Off {
@@ -391,6 +398,12 @@ func (r *Recorder) keepTo(size int64) {
 	for len(r.files) > 0 && r.prune {
 		if size <= most && r.files[0].from >= oldest {
 			return
+		}
+		if r.files[0].from >= oldest && !r.now.Off {
+			if freed, done := r.thin(); done {
+				size -= freed
+				continue
+			}
 		}
 		freed := r.files[0].size
 		if r.removeOldest() != nil {

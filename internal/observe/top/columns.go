@@ -53,6 +53,7 @@ const (
 	limitAsked   = "bulkhead_group_limit"
 	limitHeld    = "bulkhead_group_limit_held"
 	notInForce   = "bulkhead_group_limits_not_in_force"
+	workDone     = "bulkhead_group_work_total"
 	sloSlack     = "bulkhead_group_slo_slack"
 	sloTarget    = "bulkhead_group_slo_target"
 	sloValue     = "bulkhead_group_slo_value"
@@ -96,6 +97,8 @@ var Columns = []Column{
 		From: []string{taskStates}, of: labelled(taskStates, "blocked")},
 	{Name: "load", Title: "LOAD", Width: 5, Help: "load average over one minute", From: []string{load},
 		of: valued(load, cores)},
+	{Name: "work", Title: "WORK", Width: 6, Least: 1, From: []string{workDone},
+		Help: "what its database did in a second, by its own counter", of: rated(workDone, count)},
 	{Name: "slack", Title: "SLACK", Width: 6, Least: 1, From: []string{sloSlack},
 		Help: "how far its database is from what it is promised; below 0 that is missed",
 		of:   valued(sloSlack, percent)},

@@ -106,6 +106,21 @@ func TestChanges(t *testing.T) {
 			[]string{"killed mysql3306 processes killed for want of memory: 2"}},
 		"a limit off": {func(_ *observe.Sample, db *observe.Group) { db.Limits[3].InForce = false },
 			[]string{"wrong mysql3306 limits not in force as asked: 1"}},
+		"an override": {func(_ *observe.Sample, db *observe.Group) { db.Overrides = 0 },
+			[]string{"override mysql3306 overrides in force: 1 → 0"}},
+		"windows": {func(s *observe.Sample, _ *observe.Group) { s.Windows = []string{"evening"} },
+			[]string{"window  window evening has opened", "window  window nights has closed"}},
+		"a trial that ends well": {func(s *observe.Sample, _ *observe.Group) { s.Agent.Guarded = false },
+			[]string{"guard  the guard watches no change any more"}},
+		"a trial that is undone": {func(s *observe.Sample, _ *observe.Group) {
+			s.Agent.Guarded, s.Agent.Undone = false, s.Agent.Undone+1
+		}, []string{"guard  a change on trial was undone: `bulkhead history` says why"}},
+		"one that waits": {func(s *observe.Sample, _ *observe.Group) { s.Agent.Confirms = true },
+			[]string{"guard  a change waits to be confirmed"}},
+		"a missed target": {func(_ *observe.Sample, db *observe.Group) { db.SLO.Slack = new(-0.1) },
+			[]string{"slo mysql3306 heartbeat: the target is missed"}},
+		"nothing held any more": {func(_ *observe.Sample, db *observe.Group) { db.SLO.Held = nil },
+			[]string{"slo mysql3306 no limit of others is lowered for it any more"}},
 		"no limits known": {func(s *observe.Sample, db *observe.Group) {
 			s.Collectors = slices.DeleteFunc(s.Collectors, func(r observe.Reading) bool {
 				return r.Name == observe.Limits

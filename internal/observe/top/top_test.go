@@ -345,7 +345,7 @@ func TestCells(t *testing.T) {
 	s := busy(t)
 	want := map[string]string{"cpu": "1.50", "wait": "70%c", "held": "40%", "memory": "3.9M", "read": "45.8M",
 		"write": "0", "net": "0", "tasks": "1119", "limits": "1 not", "ops": "0", "used": "0%", "run": "3",
-		"blocked": "2", "load": "2.50", "slack": "25%"}
+		"blocked": "2", "load": "2.50", "work": "0", "slack": "25%"}
 	for i := range Columns {
 		if got := Columns[i].Cell(s, "mysql3306"); got.Text != want[Columns[i].Name] {
 			t.Errorf("%s is %q, want %q", Columns[i].Name, got.Text, want[Columns[i].Name])

@@ -6,7 +6,8 @@ import {clock, day, moment} from './format.js';
 const dashes = [[], [7, 4], [2, 3], [10, 3, 2, 3]];
 const colours = 8;
 const powers = Array.from({length: 60}, (_, n) => 2 ** n); // steps of bytes
-const signs = {apply: 'A', agent: 'S', killed: 'K', limit: 'L', wrong: 'W'};
+const signs = {apply: 'A', agent: 'S', guard: 'G', window: 'W', killed: 'K', override: 'O', limit: 'L', wrong: 'N',
+  slo: 'P'};
 
 export const signOf = change => signs[change.kind] ?? '?';
 
@@ -54,7 +55,7 @@ export class Chart {
       legend: {show: false},
       cursor: {sync: {key: 'time'}, y: false, drag: {setScale: false, x: true, y: false}, points: {size: 6}},
       scales: {x: {time: true, range: (u, from, to) => this.range ?? [from, to]},
-        y: {range: (u, min, max) => [0, Math.max(this.least, (max ?? 0) * 1.05)]}},
+        y: {range: (u, min, max) => [Math.min((min ?? 0) * 1.05, 0), Math.max(this.least, (max ?? 0) * 1.05)]}},
       axes: [
         {...axis, size: 30, space: 70, values: (u, splits, i, space, step) => splits.map((s, n) => step >= 86400 ||
           n > 0 && day(1000 * s) !== day(1000 * splits[n - 1]) ? day(1000 * s).slice(5) : clock(1000 * s, step < 60))},
@@ -114,14 +115,15 @@ export class Chart {
     c.lineWidth = r;
     c.textAlign = 'center';
     c.font = `bold ${10 * r}px system-ui, sans-serif`;
-    let last = -Infinity;
+    let last = -Infinity, shown = '';
     for (const change of this.changes) {
-      const x = line(Date.parse(change.at), css('--mark'), [2 * r, 3 * r]);
-      if (x !== null && x - last > 12 * r) {
-        c.fillStyle = css('--mark');
-        c.fillText(signOf(change), x, top + 9 * r);
-        last = x;
-      }
+      const x = line(Date.parse(change.at), css('--mark'), [2 * r, 3 * r]), sign = signOf(change);
+      if (x === null) continue;
+      if (x - last > 12 * r) [last, shown] = [x, ''];
+      if (shown.includes(sign) || shown.length > 3) continue; // letters that are too close stand below each other
+      c.fillStyle = css('--mark');
+      c.fillText(sign, x, top + (9 + 11 * shown.length) * r);
+      shown += sign;
     }
     c.lineWidth = 2 * r;
     if (this.at) line(this.at, css('--text'), []);

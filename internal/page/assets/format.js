@@ -17,6 +17,10 @@ export function percent(v) {
 
 export const count = v => v >= 99950 ? (v / 1e3).toFixed(0) + 'k' : v.toFixed(v < 10 && v % 1 ? 1 : 0);
 
+// took is a time in seconds with the unit that fits.
+export const took = s => s >= 1 ? +s.toPrecision(3) + ' s' : s >= 1e-3 ? +(1e3 * s).toPrecision(3) + ' ms' :
+  +(1e6 * s).toPrecision(3) + ' µs';
+
 const two = n => String(n).padStart(2, '0');
 
 export const day = ms => {

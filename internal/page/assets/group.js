@@ -98,6 +98,9 @@ export const charts = [
   chart('Disk requests', 'in a second', count, 10, {ops: 'requests'}, ['io.read.iops', 'io.write.iops']),
   chart('Network', 'bytes in a second', rate, 1 << 20, {net: 'sent and received'},
     ['network.egress.max', 'network.ingress.max']),
+  chart('Work', 'what its database did in a second, by its own counter', count, 1, {work: 'done'}),
+  chart('Promise', 'how far its database is from its target, as a part of it; below 0 it is missed', percent, 0.1,
+    {slack: 'slack'}),
   chart('Threads', 'how many', count, 10, {tasks: 'all', run: 'run or could', blocked: 'blocked'}, ['tasks']),
 ];
 

@@ -3,6 +3,7 @@
 import {$, el, say} from './dom.js';
 import {clock, moment, zone} from './format.js';
 import {Chart, signOf} from './charts.js';
+import {Waiting} from './waiting.js';
 import * as overview from './overview.js';
 import * as group from './group.js';
 
@@ -91,6 +92,7 @@ async function load() {
     const wrong = [series, view].find(r => r?.status === 'rejected');
     trouble(wrong?.reason ?? (series.value.damaged ? new Error('A part of the record is damaged and left out.') : null));
     data = series.value ?? {times: [], host: {}, groups: {}, changes: []};
+    shown.waiting.show(data.waiting);
     if (view?.value) show(view.value);
     else if (!state.live) say($('time'), '');
     draw();
@@ -107,12 +109,13 @@ function build() {
   const view = state.group ? new group.Group(state.group, link, about.columns) : new overview.Overview(link);
   const asked = {range: (a, b) => past(a, b), moment: at => past(...range(), Math.round(at / 1000) * 1000)};
   const charts = kind.charts.map(c => Object.assign(new Chart(c.title, c.help, c.format, c.least, asked), {of: c.lines}));
-  const changes = el('ul', {class: 'changes'});
-  shown = {view, charts, changes, kind};
+  const changes = el('ul', {class: 'changes'}), waiting = new Waiting();
+  shown = {view, charts, changes, kind, waiting};
   $('main').replaceChildren(view.node, el('h2', {}, 'Over time'),
     el('p', {class: 'help'},
       'Drag over a chart to see that time; click for one moment. On a keyboard: arrow keys, then Enter.'),
-    el('div', {class: 'charts'}, ...charts.map(c => c.node)), el('h2', {}, 'What happened'), changes);
+    el('div', {class: 'charts'}, ...charts.map(c => c.node)), ...state.group ? [waiting.node] : [],
+    el('h2', {}, 'What happened'), changes);
   document.title = (state.group ? state.group + ' · ' : '') + about.of + ' · bulkhead';
 }
 

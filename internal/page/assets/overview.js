@@ -1,7 +1,7 @@
 // The host as compartments: what each group may have, has and waits for.
 
 import {el, keyed, mark, say} from './dom.js';
-import {cores, percent, rate, size} from './format.js';
+import {cores, count, percent, rate, size} from './format.js';
 
 // limitOf is a limit of a group of which it is known how much is used.
 const limitOf = (g, key) => g.may.find(l => l.key === key);
@@ -161,10 +161,13 @@ export const charts = [
   figure('memory', size, 1 << 20, 'Memory', 'charged, page cache too'),
   figure('read', rate, 1 << 20, 'Disk reads', 'bytes in a second'),
   figure('write', rate, 1 << 20, 'Disk writes', 'bytes in a second'),
+  figure('work', count, 1, 'Work', 'what databases did in a second, each by its own counter'),
+  figure('slack', percent, 0.1, 'Promises',
+    'how far databases are from their targets, as a part of these; below 0 one is missed'),
 ];
 
 // pointOf gives the figures of a sample as the series have them.
 export function pointOf(view) {
   return Object.fromEntries(view.groups.filter(g => g.depth === 0).map(g => [g.group,
-    Object.fromEntries(['cpu', 'wait', 'memory', 'read', 'write'].filter(n => n in g.values).map(n => [n, g.values[n]]))]));
+    Object.fromEntries(['cpu', 'wait', 'memory', 'read', 'write', 'work', 'slack'].filter(n => n in g.values).map(n => [n, g.values[n]]))]));
 }
