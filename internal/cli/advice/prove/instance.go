@@ -1,6 +1,7 @@
 package prove
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -51,7 +52,7 @@ func (i Instance) Open(ctx context.Context, do func(context.Context, Subject) er
 			{Key: "p50", Name: "an answer, median latency", Unit: "ms", Latency: true},
 			{Key: "p99", Name: "an answer, p99 latency", Unit: "ms", Latency: true}},
 		Longest: time.Duration(i.Seconds)*time.Second + askTime,
-		Apart:   ofPool,
+		Apart:   func(name string) string { return cmp.Or(ofPool(name), ofOption(name, true)) },
 		Measure: func(ctx context.Context, text string, done, of int) (proved.Sample, error) {
 			p.Arm(done, of)
 			p.Phase(text)

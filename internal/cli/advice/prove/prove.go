@@ -17,6 +17,7 @@ import (
 	"bulkhead/internal/linux/tunable"
 	"bulkhead/internal/linux/tunable/bootline"
 	"bulkhead/internal/linux/tunable/mounted"
+	"bulkhead/internal/linux/tunable/optionfile"
 	"bulkhead/internal/linux/tunable/service"
 )
 
@@ -196,6 +197,20 @@ func ofService(name string) string {
 func ofPool(name string) string {
 	if tunable.IsPool(tunable.Target(name)) {
 		return "a database takes huge pages when it starts, and is not started anew between two measurements"
+	}
+	return ""
+}
+
+// ofOption says why a setting in an option file does not show.
+func ofOption(name string, running bool) string {
+	file, is := strings.CutPrefix(name, optionfile.Prefix)
+	switch {
+	case !is:
+	case !running:
+		return "the throw-away database does not read " + path.Dir(file)
+	case path.Base(path.Dir(file)) == optionfile.MySQLFile:
+		return "the database reads " + path.Dir(file) + " when it starts, and is not started anew between two " +
+			"measurements"
 	}
 	return ""
 }
