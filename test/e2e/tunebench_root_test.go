@@ -86,16 +86,12 @@ func (d *database) as(command ...string) []string {
 		"--pdeathsig=KILL"}, command...)
 }
 
-// startIn starts a MySQL there, with a table that is read over connections of one transaction each.
+// startIn starts a MySQL there, with clients that take a large answer over a connection of its own each time.
 func (d *database) startIn(a *apart) {
 	d.t.Helper()
-	init, socket := filepath.Join(d.dir, "init.sql"), filepath.Join(d.dir, "m.sock")
-	if err := os.WriteFile(init, []byte("CREATE DATABASE IF NOT EXISTS loaded;\n"), 0o644); err != nil {
-		d.t.Fatal(err)
-	}
-	cmd := d.command("", d.as(append([]string{d.program}, append(d.args, "--init-file="+init)...)...)...)
-	cmd.Args = cmd.Args[1:]
-	d.runIn(a, cmd)
+	socket := filepath.Join(d.dir, "m.sock")
+	server := d.as(append([]string{d.program}, d.args...)...)
+	d.runIn(a, d.command(server[0], server[1:]...))
 	testhost.WaitLong(d.t, startTimeout, "MariaDB", func() bool {
 		c, err := net.Dial("unix", socket)
 		if err == nil {
@@ -103,14 +99,10 @@ func (d *database) startIn(a *apart) {
 		}
 		return err == nil
 	})
-	load := append([]string{testhost.Program(d.t, "sysbench", "/usr/bin/sysbench"), "oltp_read_only"},
-		"--mysql-host=127.0.0.1", fmt.Sprintf("--mysql-port=%d", d.port), "--mysql-user=root", "--mysql-db=loaded",
-		"--table-size=20000", "--skip-trx", "--point-selects=0", "--sum-ranges=0", "--order-ranges=0",
-		"--distinct-ranges=0", "--simple-ranges=1", "--range-size=5000", "--reconnect=1", "--threads=2", "--time=0")
-	if out, err := a.inside(d.command(load[0], append(load[1:], "prepare")...)).CombinedOutput(); err != nil {
-		d.t.Fatalf("sysbench: %v\n%s", err, out)
-	}
-	d.runIn(a, d.command(load[0], append(load[1:], "run")...))
+	d.runIn(a, d.command(testhost.Program(d.t, "mariadb-client", "/usr/bin/mariadb-slap", "/usr/bin/mysqlslap"),
+		"--no-defaults", "--host=127.0.0.1", "--protocol=tcp", fmt.Sprintf("--port=%d", d.port), "--user=root",
+		"--query=SELECT REPEAT('x', 400000)", "--concurrency=2", "--number-of-queries=100000", "--detach=1",
+		"--iterations=100000", "--no-drop", "--create-schema=loaded"))
 }
 
 // runIn starts a command there, which ends with the test and not before.

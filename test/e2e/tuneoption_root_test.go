@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/dblogin"
 )
 
@@ -113,5 +114,5 @@ func TestTuneOptionsOfServers(t *testing.T) {
 		}
 	}
 	write(filepath.Join(filepath.Dir(own), "zzz.cnf"), "[mysqld]\ninnodb_flush_log_at_trx_commit = 2\n")
-	s.exits(3, []string{"zzz.cnf:2 sets it"}, "tune", "apply", "OPS-22")
+	s.exits(int(api.CodeRefused), []string{"zzz.cnf:2 sets it"}, "tune", "apply", "OPS-22")
 }
