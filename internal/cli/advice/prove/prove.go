@@ -31,6 +31,8 @@ type Subject struct {
 	Measure func(ctx context.Context, text string, done, of int) (proved.Sample, error)
 	// Apart says of a setting why it cannot show in what is measured; "" where it can.
 	Apart func(name string) string
+	// Idle is what is said where the first row has no value: nothing was done. "" is nothing.
+	Idle string
 	// Longest is how long one measurement may take at most.
 	Longest time.Duration
 }
@@ -82,10 +84,14 @@ func Run(ctx context.Context, do Do, from Source, q api.Request, rounds, seconds
 		}
 		turns := turnsOf(do, of, q, rounds)
 		found, err := turns.Run(ctx)
-		if err == nil {
-			r.Result = *found
+		if err != nil {
+			return err
 		}
-		return err
+		r.Result = *found
+		if of.Idle != "" && r.Figures[0].Verdict == proved.NotMeasured {
+			return api.Errorf(api.CodeFailed, "the change is not in force", "%s", of.Idle)
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, said(err)
