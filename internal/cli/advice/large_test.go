@@ -84,15 +84,15 @@ func large(t *testing.T) (root string) {
 		link("sys/block/"+name, "../"+dir[len("sys/"):])
 		link("sys/dev/block/"+number, "../../"+dir[len("sys/"):])
 		if i < 20 {
-			fmt.Fprintf(all, "%d 21 %s / /srv/m%d rw,strictatime shared:%d - ext4 /dev/%s rw,discard\n", 100+i, number, i,
-				100+i, name)
+			fmt.Fprintf(all, "%d 21 %s / /srv/m%d rw,strictatime shared:%d - ext4 /dev/%s rw,discard\n", 100+i, number,
+				i, 100+i, name)
 		}
 	}
 	put("proc/self/mountinfo", all.String())
 	for i := range 16 { // beside the four that are there
 		pid, home := 3000+i, fmt.Sprintf("srv/m%d", i)
-		put(home+"/my.cnf", fmt.Sprintf("[mysqld]\nport = %d\ndatadir = /%s/data\ninnodb_buffer_pool_size = 8G\n", 3400+i,
-			home))
+		put(home+"/my.cnf", fmt.Sprintf("[mysqld]\nport = %d\ndatadir = /%s/data\ninnodb_buffer_pool_size = 8G\n",
+			3400+i, home))
 		put(home+"/data/ibdata1", "")
 		linuxtest.Process(t, root, 812, pid, 1, uint64(5000+i), "/usr/sbin/mysqld --defaults-file=/"+home+"/my.cnf")
 		proc := fmt.Sprintf("proc/%d/", pid)
@@ -133,8 +133,8 @@ func TestLargeHost(t *testing.T) {
 			t.Fatalf("advise: %v\n%s", err, out)
 		}
 		cpu := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-		t.Logf("%d findings, %d undecided in %s, %s of a processor, %d KiB", len(rep.Findings), len(rep.Undecided), took,
-			cpu, use.Maxrss)
+		t.Logf("%d findings, %d undecided in %s, %s of a processor, %d KiB", len(rep.Findings), len(rep.Undecided),
+			took, cpu, use.Maxrss)
 		if use.Maxrss > 50<<10 {
 			t.Errorf("it took %d KiB", use.Maxrss)
 		}

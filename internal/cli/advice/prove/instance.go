@@ -52,8 +52,8 @@ func (i Instance) Open(ctx context.Context, do func(context.Context, Subject) er
 			{Key: "p50", Name: "an answer, median latency", Unit: "ms", Latency: true},
 			{Key: "p99", Name: "an answer, p99 latency", Unit: "ms", Latency: true}},
 		Longest: time.Duration(i.Seconds)*time.Second + askTime,
-		Idle: "the database did nothing while it was measured, beside answering bulkhead: give it the load that it is to " +
-			"be measured under",
+		Idle: "the database did nothing while it was measured, beside answering bulkhead: give it the load that " +
+			"it is to be measured under",
 		Apart: func(name string) string { return cmp.Or(ofPool(name), ofOption(name, true)) },
 		Measure: func(ctx context.Context, text string, done, of int) (proved.Sample, error) {
 			p.Arm(done, of)

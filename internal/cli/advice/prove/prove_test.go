@@ -149,8 +149,8 @@ func TestRun(t *testing.T) {
 // A database that does nothing while it is measured proves nothing, and the change is not in force.
 func TestRunWithoutWork(t *testing.T) {
 	f := &fake{t: t, steps: 1, with: 0, none: true}
-	if r, err := Run(t.Context(), f.do, f, request(), 7, 10); err == nil || !strings.Contains(err.Error(), "nobody works") ||
-		f.set {
+	if r, err := Run(t.Context(), f.do, f, request(), 7, 10); err == nil ||
+		!strings.Contains(err.Error(), "nobody works") || f.set {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
