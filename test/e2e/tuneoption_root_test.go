@@ -14,7 +14,7 @@ import (
 	"bulkhead/internal/dblogin"
 )
 
-// asks gives the answer of a server to a question for one value.
+// asks gives the answer of a server to a question for one value. One that starts still is asked again.
 func (d *database) asks(question string) (value string) {
 	d.t.Helper()
 	dsn := fmt.Sprintf("mysql://root@127.0.0.1:%d/", d.port)
@@ -25,25 +25,22 @@ func (d *database) asks(question string) (value string) {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	if l.Engine == dblogin.PostgreSQL {
-		conn, err := l.OpenPostgres(d.t.Context(), nil)
+	soon(d.t, "an answer of "+d.name, func() bool {
+		if l.Engine == dblogin.PostgreSQL {
+			conn, err := l.OpenPostgres(d.t.Context(), nil)
+			if err == nil {
+				err = conn.QueryRow(d.t.Context(), question).Scan(&value)
+				_ = conn.Close(d.t.Context())
+			}
+			return err == nil
+		}
+		db, err := l.OpenMySQL("")
 		if err == nil {
-			err = conn.QueryRow(d.t.Context(), question).Scan(&value)
-			_ = conn.Close(d.t.Context())
+			err = db.QueryRow(question).Scan(&value)
+			_ = db.Close()
 		}
-		if err != nil {
-			d.t.Fatal(err)
-		}
-		return value
-	}
-	db, err := l.OpenMySQL("")
-	if err == nil {
-		err = db.QueryRow(question).Scan(&value)
-		_ = db.Close()
-	}
-	if err != nil {
-		d.t.Fatal(err)
-	}
+		return err == nil
+	})
 	return value
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"strings"
 
@@ -108,7 +109,9 @@ func (a Arguments) Undo(ctx context.Context, c change.Change) (bool, error) {
 }
 
 // Left says whether somebody was killed while he wrote the command line.
-func (a Arguments) Left() bool { return a.Root.Exists(ownfile.Beside(Line)) }
+func (a Arguments) Left(string) bool {
+	return a.Root.Exists(ownfile.Beside(Line)) || a.Dir != "" && ownfile.Left(filepath.Join(a.Dir, File), false)
+}
 
 // Load makes what the boot loader reads of what was written.
 func (h Host) Load(ctx context.Context) error {

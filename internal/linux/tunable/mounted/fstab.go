@@ -158,4 +158,8 @@ func (l Listed) Undo(ctx context.Context, c change.Change) (bool, error) {
 }
 
 // Left says whether somebody was killed while he wrote the file.
-func (l Listed) Left() bool { return l.Root.Exists(ownfile.Beside(Fstab)) }
+func (l Listed) Left(addr string) bool {
+	point, _, err := split(addr)
+	return l.Root.Exists(ownfile.Beside(Fstab)) ||
+		err == nil && l.Dir != "" && ownfile.Left(filepath.Join(l.Dir, UnitFile(point)), true)
+}

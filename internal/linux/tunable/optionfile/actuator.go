@@ -137,6 +137,11 @@ func (s Settings) Undo(ctx context.Context, c change.Change) (bool, error) {
 	return change.Restore(ctx, s, c)
 }
 
+// Left says whether somebody was killed while he wrote the file.
+func (s Settings) Left(addr string) bool {
+	return s.Dir != "" && ownfile.Left(filepath.Join(s.Dir, path.Dir(addr)), false)
+}
+
 // Reread has each PostgreSQL read its files again whose configuration file is beside the directory.
 func (h Host) Reread(dir string) error {
 	if h.Dir == "" || h.Signal == nil && !h.Root.Live() {
