@@ -85,8 +85,8 @@ func Write(at, body string, emptied bool) error {
 	return atomicfile.SyncDir(atomicfile.OS{}, filepath.Dir(dir))
 }
 
-// Left says whether somebody who was killed while he wrote a file left something: what was to become the file, or, where
-// emptied is set, the directory that he made for it.
+// Left says whether somebody who was killed while he wrote a file left something: what was to become the file, or,
+// where emptied is set, the directory that he made for it.
 func Left(at string, emptied bool) bool {
 	if _, err := os.Lstat(at + unfinished); err == nil {
 		return true
