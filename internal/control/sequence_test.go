@@ -31,7 +31,7 @@ func (m *machine) reopened(killAt int) {
 	before := m.Controller
 	m.open(dir)
 	m.Clock, m.Self, m.Agent, m.SetLimit = before.Clock, before.Self, before.Agent, before.SetLimit
-	m.Remount, m.UpdateLoader = before.Remount, before.UpdateLoader
+	m.Remount, m.UpdateLoader, m.Reread = before.Remount, before.UpdateLoader, before.Reread
 	m.ChangePolicy, m.Labels = before.ChangePolicy, before.Labels
 	if killAt >= 0 {
 		m.AfterStep = func(i int, _ plan.Step) {

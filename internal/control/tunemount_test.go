@@ -61,7 +61,7 @@ func mountMachine(t *testing.T) *machine {
 	m.put("etc/default/grub", "")
 	m.put("etc/default/grub.d/10-cloud.cfg", "")
 	m.put("proc/cmdline", "quiet\n")
-	m.UpdateLoader = func(context.Context) error {
+	m.UpdateLoader = func(context.Context, string, ...string) error {
 		text, err := os.ReadFile(filepath.Join(m.root, grubFile))
 		if err != nil && !os.IsNotExist(err) {
 			return err
@@ -69,7 +69,7 @@ func mountMachine(t *testing.T) *machine {
 		m.put("boot/grub/grub.cfg", "linux quiet "+argumentsOf(string(text))+"\n")
 		return nil
 	}
-	m.must(m.UpdateLoader(t.Context()))
+	m.must(m.UpdateLoader(t.Context(), ""))
 	return m
 }
 
@@ -155,7 +155,7 @@ func TestTuneMount(t *testing.T) {
 	reply := m.tune(all...)
 	m.mountsAs("tuned", tunedFSs)
 	if text := shown(reply); !strings.Contains(text, "it counts when the host boots next") ||
-		!strings.Contains(text, "/etc/fstab: relatime -> noatime") {
+		!strings.Contains(text, "/data, at boot: relatime -> noatime") {
 		t.Errorf("it says\n%s", text)
 	}
 	if n := m.reloads(); n != 1 {

@@ -192,7 +192,7 @@ func (r *renderer) briefChange(s Step) string {
 	case s.Kind == service.KindLimit:
 		text = service.Unit(s.Target) + ", its running process: " + text
 	case s.Kind == mounted.KindListed:
-		text = mounted.Fstab + ": " + text
+		text = mounted.Point(s.Target) + ", at boot: " + text
 	case s.Kind == mounted.KindMounted:
 		text = mounted.Point(s.Target) + ", as it is mounted: " + text
 	case s.Kind == sepolicy.KindLabels:

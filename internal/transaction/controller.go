@@ -61,7 +61,9 @@ type Controller struct {
 	SetLimit func(pid, resource int, soft, hard uint64) error
 	// Remount and UpdateLoader are those of tunable.Host. For tests, whose mounts and boot loaders are none.
 	Remount      func(point string, flags uintptr, data string) error
-	UpdateLoader func(ctx context.Context) error
+	UpdateLoader func(ctx context.Context, program string, args ...string) error
+	// Reread is that of tunable.Host, for tests, whose servers are none.
+	Reread func(pid int) error
 	// ChangePolicy and Labels are those of tunable.Host, for tests, too.
 	ChangePolicy func(ctx context.Context, program string, args ...string) error
 	Labels       sepolicy.Labeller

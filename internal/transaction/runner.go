@@ -36,7 +36,7 @@ func (c *Controller) actuators(t *cgroup.Tree, f *host.Facts, releasing bool) ch
 // tunable is the host as actuators of settings need it, but for what asks systemd.
 func (c *Controller) tunable() tunable.Host {
 	return tunable.Host{Root: c.Host.Root, Dir: c.writable(), Remount: c.Remount, UpdateLoader: c.UpdateLoader,
-		ChangePolicy: c.ChangePolicy, Labels: c.Labels}
+		Reread: c.Reread, ChangePolicy: c.ChangePolicy, Labels: c.Labels}
 }
 
 // writable is the directory of the host's files that may be written: "/", that of a test's host, or none.

@@ -9,6 +9,7 @@ import (
 	"bulkhead/internal/change"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/tunable"
+	"bulkhead/internal/linux/tunable/optionfile"
 	"bulkhead/internal/linux/tunable/sepolicy"
 	"bulkhead/internal/linux/tunable/service"
 	"bulkhead/internal/plan"
@@ -83,8 +84,11 @@ func overrulings(c *Controller, v *View) (notes []plan.Note) {
 	for _, t := range v.Tune {
 		if by := overruled[t.Target()]; by != "" {
 			until := "the host boots"
-			if t.Target().Kind == service.KindSetting {
+			switch t.Target().Kind {
+			case service.KindSetting:
 				until = service.Unit(t.Target()) + " starts again"
+			case optionfile.Kind:
+				until = "the server reads its files"
 			}
 			notes = append(notes, plan.Note{Key: t.TuningKey(), Text: fmt.Sprintf(
 				"%s = %s lasts until %s: then %s, after bulkhead's file; take that line out", t.Name, t.Value, until,

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"bulkhead/internal/advise/fact"
@@ -73,15 +74,16 @@ func Facts(ctx context.Context, h *host.Host, o Options) *fact.Set {
 	set := &fact.Set{Host: fact.Values{}}
 	kernel := start(areaTime, func() fact.Values { return kernelFacts(h) })
 	machine := start(areaTime, func() fact.Values { return machineFacts(h) })
+	storing := sync.OnceValues(h.Block.Storage) // for disks and mounts
 	stored := start(areaTime, func() result[*fact.Set] {
-		storage, err := h.Block.Storage()
+		storage, err := storing()
 		if err != nil {
 			return result[*fact.Set]{err: err}
 		}
 		return result[*fact.Set]{is: &fact.Set{Disks: diskFacts(h, storage)}}
 	})
 	mounted := start(areaTime, func() result[*fact.Set] {
-		storage, err := h.Block.Storage()
+		storage, err := storing()
 		if err != nil {
 			return result[*fact.Set]{err: err}
 		}

@@ -1,7 +1,6 @@
 package advice
 
 import (
-	"cmp"
 	"io"
 	"path/filepath"
 	"slices"
@@ -12,16 +11,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"bulkhead/internal/advise"
+	"bulkhead/internal/advise/gather/settings"
 	"bulkhead/internal/advise/rule"
 	"bulkhead/internal/api"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
-	"bulkhead/internal/inspect"
 	"bulkhead/internal/linux/tunable"
 	"bulkhead/internal/linux/tunable/bootline"
 	"bulkhead/internal/linux/tunable/hugepool"
 	"bulkhead/internal/linux/tunable/mounted"
-	"bulkhead/internal/linux/tunable/sepolicy"
 	"bulkhead/internal/linux/tunable/service"
 	"bulkhead/internal/state"
 	"bulkhead/internal/transaction"
@@ -33,10 +31,11 @@ func TuneCommand(s Session) *cobra.Command {
 		Use:   "tune VERB",
 		Short: "follow advice: settings of the host that are kept, and taken back",
 		Long: `tune follows what advise says where that is a setting of the running kernel (a sysctl, a file below
-/sys, the queue of a disk), of the service of a database, of a mount, or of the kernel command line. A setting is in
-force at once and after each boot (one of the kernel command line after the next boot), and the agent keeps it; no
-service is restarted. Its old value is recorded before, and rollback gives it back, after a reboot too. What else
-advise says (settings of engines) is listed by plan and left to you.`,
+/sys, the queue of a disk), of the service of a database, of a mount, of the kernel command line, or one of MySQL,
+MariaDB and PostgreSQL without which data can be lost. A setting is in force at once and after each boot (one of the
+kernel command line after the next boot, one of MySQL when it starts next), and the agent keeps it; no service is
+restarted. Its old value is recorded before, and rollback gives it back, after a reboot too. What else advise says is
+listed by plan and left to you.`,
 		Example: `  bulkhead tune plan                               what can be set, and what is left to you
   bulkhead tune apply MEM-01 MEM-12 --dry-run
   bulkhead tune apply --severity high --confirm-within 10m
@@ -120,7 +119,7 @@ func (s Session) tunings(cmd *cobra.Command, names []string, o *options) ([]tuni
 	on := settable{page: info["Hugepagesize"], atBoot: o.atBoot, has: func(name string) bool {
 		return tunable.Host{Root: c.Host.Root}.Has(cmd.Context(), name)
 	}, room: func(pool string, pages int64) error { return hugepool.Room(c.Host.Root, pool, pages) }}
-	on.takers = takers(facts)
+	on.takers, on.place = takers(facts), placesOf(c.Host)
 	on.shmGroup, _ = facts.Host.Get("host.huge_shm_group").Is.(int64)
 	for _, f := range rep.Findings {
 		if f.Change.Key == shmGroupSysctl && !slices.Contains(on.shmGroups, f.Change.Value) {
@@ -156,6 +155,8 @@ type settable struct {
 	// limits are those of groups that go with the pool of huge pages.
 	limits []state.Tuned
 	takers []string // instances whose settings ask for pages of the pool
+	// place is where a setting of an instance can stand in an option file of bulkhead's own.
+	place func(instance, name, value string) settings.Place
 	// shmGroup is vm.hugetlb_shm_group now, 0 for none, and shmGroups the groups that databases want there.
 	shmGroup  int64
 	shmGroups []string
@@ -194,6 +195,8 @@ func tuningOf(f advise.Finding, on settable) tuning {
 		if name, word, known := bootline.Name(value); known {
 			names, value = []string{name}, word
 		}
+	case rule.ClassEngine:
+		return t.option(f, on)
 	default:
 		names = nil
 	}
@@ -411,88 +414,4 @@ func tuneRollbackCmd(s Session) *cobra.Command {
 		return s.Change(cmd, q)
 	}
 	return c
-}
-
-func tuneStatusCmd(s Session) *cobra.Command {
-	return &cobra.Command{
-		Use:   "status",
-		Short: "which settings are kept, by whom, and what they were before",
-		Args:  usage.NoArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.Open()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			all, err := inspect.Tuning(cmd.Context(), c)
-			if err != nil {
-				return err
-			}
-			return s.Print(all, func() { printTuned(s.Out, all) })
-		},
-	}
-}
-
-func printTuned(out io.Writer, all []api.Tuning) {
-	if len(all) == 0 {
-		render.Println(out, "no setting of the kernel is kept: neither host.tune nor `tune apply` has one")
-		return
-	}
-	for _, t := range all {
-		differs := !t.Limit && !tunable.Same(tunable.Target(t.Name), t.Wanted, t.Holds)
-		for _, text := range []*string{&t.Wanted, &t.Holds, &t.Before, &t.Running} {
-			*text = sepolicy.Human(*text)
-		}
-		render.Printf(out, "%s = %s\n", t.Name, t.Wanted)
-		if t.Disk != "" {
-			render.Printf(out, "  disk     %s\n", t.Disk)
-		}
-		if t.Limit {
-			render.Printf(out, "  limit    of a group: `bulkhead verify` reads it back\n")
-		} else if differs {
-			render.Printf(out, "  DIFFERS  it is %s\n", cmp.Or(t.Holds, missingFrom(t)))
-		}
-		render.Printf(out, "  by       %s\n", t.From)
-		if t.Before != "" {
-			render.Printf(out, "  before   %s\n", t.Before)
-		}
-		if t.UntilBoot {
-			render.Printf(out, "  at boot  nothing sets it: the disk has no serial number or WWID; the agent does\n")
-		}
-		if t.Waits {
-			render.Printf(out, "  waits    for a reboot\n")
-		}
-		if t.Running != "" {
-			what := "the running process has"
-			if strings.HasPrefix(t.Name, sepolicy.Prefix) {
-				what = "in force is"
-			}
-			if strings.HasPrefix(t.Name, mounted.Prefix) {
-				what = "it is mounted with"
-			}
-			render.Printf(out, "  DIFFERS  %s %s\n", what, t.Running)
-		}
-		if t.Overruled != "" {
-			when := "at boot "
-			if t.Unit {
-				when = "at start"
-			}
-			render.Printf(out, "  %s %s, after bulkhead's file: take that line out\n", when, t.Overruled)
-		}
-	}
-}
-
-// missingFrom says where a setting that is not there should be.
-func missingFrom(t api.Tuning) string {
-	switch {
-	case t.Unit:
-		return "not in the drop-in of the service"
-	case strings.HasPrefix(t.Name, mounted.Prefix):
-		return "not in " + mounted.Fstab
-	case strings.HasPrefix(t.Name, bootline.Prefix):
-		return "not in " + bootline.File
-	case strings.HasPrefix(t.Name, sepolicy.Prefix):
-		return "not in the local policy"
-	}
-	return "not in this kernel"
 }

@@ -158,7 +158,7 @@ unit db.service/LimitNOFILE = 9
   DIFFERS  the running process has 1:2
   at start line 2 of /x/99-a.conf sets 5, after bulkhead's file: take that line out
 mount /a/atime = noatime
-  DIFFERS  it is not in /etc/fstab
+  DIFFERS  it is not in /etc/fstab or the mount unit
   by       host.tune
   DIFFERS  it is mounted with relatime
 kernel psi = 1

@@ -136,9 +136,13 @@ func parse(file, body string) (value string) {
 // Same compares texts.
 func (BootFiles) Same(_, want, got string) bool { return want == got }
 
-// Undo gives the file its old text back, or takes it away.
+// Undo gives the file its old text back, or takes it away, with what somebody who was killed left beside it.
 func (b BootFiles) Undo(ctx context.Context, c change.Change) (bool, error) {
-	return change.Restore(ctx, b, c)
+	undone, err := change.Restore(ctx, b, c)
+	if err == nil && b.Dir != "" {
+		err = ownfile.Tidy(filepath.Join(b.Dir, c.Addr), false)
+	}
+	return undone, err
 }
 
 // AfterBoot is the change: the file is still there.

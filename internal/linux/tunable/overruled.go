@@ -8,6 +8,7 @@ import (
 
 	"bulkhead/internal/change"
 	"bulkhead/internal/linux/sysroot"
+	"bulkhead/internal/linux/tunable/optionfile"
 	"bulkhead/internal/linux/tunable/service"
 )
 
@@ -18,7 +19,7 @@ var sysctlDirs = []string{
 
 // Overruled says which lines of other files win over bulkhead's at boot, or when a service starts, for settings by
 // their targets: the last file by name does. It reads sysctl.d(5), without systemd sysctl.conf(5), rules of udev(7),
-// and drop-ins of units; a line that sets the same value is no rival.
+// drop-ins of units, and option files beside bulkhead's; a line that sets the same value is no rival.
 func Overruled(root *sysroot.FS, wanted map[change.Target]string) (by map[change.Target]string) {
 	by = map[change.Target]string{}
 	files := laterFiles(root, sysctlDirs, SysctlFile, ".conf")
@@ -47,5 +48,6 @@ func Overruled(root *sysroot.FS, wanted map[change.Target]string) (by map[change
 	}
 	overruledQueues(root, wanted, by)
 	service.Overruled(root, wanted, by)
+	optionfile.Overruled(root, wanted, by)
 	return by
 }

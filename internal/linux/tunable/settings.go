@@ -45,9 +45,11 @@ type Host struct {
 	SetLimit func(pid, resource int, soft, hard uint64) error
 	// Outside writes what the agent's sandbox forbids; nil is nobody.
 	Outside outside.Caller
-	// Remount and UpdateLoader are those of mounted.Host and bootline.Host.
+	// Remount and UpdateLoader are those of mounted.Host and Run of bootline.Host.
 	Remount      func(point string, flags uintptr, data string) error
-	UpdateLoader func(ctx context.Context) error
+	UpdateLoader func(ctx context.Context, program string, args ...string) error
+	// Reread is Signal of optionfile.Host.
+	Reread func(pid int) error
 	// ChangePolicy and Labels are Run and Files of sepolicy.Host.
 	ChangePolicy func(ctx context.Context, program string, args ...string) error
 	Labels       sepolicy.Labeller

@@ -1,7 +1,8 @@
 // Package tunable has the actuators of settings of the running kernel, and of the files that give the host the same
 // settings when it boots: sysctls below /proc/sys (sysctl(8), sysctl.d(5)) and attributes below /sys (tmpfiles.d(5)).
 // Its settings of services are those of package service, options of mounts those of package mounted, arguments of the
-// kernel's command line those of package bootline, and local settings of SELinux those of package sepolicy.
+// kernel's command line those of package bootline, settings of database servers those of package optionfile, and local
+// settings of SELinux those of package sepolicy.
 //
 // What is written outlives a boot, as the files set it again: changes of these kinds are undone in later boots, too.
 package tunable
@@ -11,6 +12,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"path"
+	"slices"
 	"strings"
 
 	"bulkhead/internal/change"
@@ -18,6 +21,7 @@ import (
 	"bulkhead/internal/linux/tunable/bootline"
 	"bulkhead/internal/linux/tunable/hugepool"
 	"bulkhead/internal/linux/tunable/mounted"
+	"bulkhead/internal/linux/tunable/optionfile"
 	"bulkhead/internal/linux/tunable/outside"
 	"bulkhead/internal/linux/tunable/sepolicy"
 	"bulkhead/internal/linux/tunable/service"
@@ -25,7 +29,8 @@ import (
 
 // Lasting are the kinds of this package whose values outlive a boot.
 var Lasting = append([]change.Kind{KindSysctl, KindAttribute, KindQueue, KindBootFile, service.KindSetting,
-	service.KindLimit, mounted.KindListed, mounted.KindMounted, bootline.KindArgument}, sepolicy.Lasting...)
+	service.KindLimit, mounted.KindListed, mounted.KindMounted, bootline.KindArgument, optionfile.Kind},
+	sepolicy.Lasting...)
 
 // own are settings that are no files of the kernel's below /proc/sys or /sys, by how their names begin.
 var own = []struct {
@@ -37,6 +42,7 @@ var own = []struct {
 	{service.Prefix, service.Check, service.Target},
 	{mounted.Prefix, mounted.Check, mounted.Target},
 	{bootline.Prefix, bootline.Check, bootline.Target},
+	{optionfile.Prefix, optionfile.Check, optionfile.Target},
 	{sepolicy.Prefix, sepolicy.Check, sepolicy.Target},
 }
 
@@ -85,6 +91,7 @@ func (h Host) ofBoot() change.Actuators {
 		mounted.KindMounted: written(mounted.KindMounted),
 		bootline.KindArgument: outside.Loaded{Actuator: written(bootline.KindArgument),
 			Reader: &bootLoader{h.bootline(), h.Outside}},
+		optionfile.Kind: outside.Loaded{Actuator: written(optionfile.Kind), Reader: &rereader{h.options(), h.Outside}},
 	}
 	for kind := range h.sepolicy().Actuators() {
 		all[kind] = sepolicy.Waiting{Actuator: written(kind), Host: h.sepolicy()}
@@ -96,7 +103,11 @@ func (h Host) ofBoot() change.Actuators {
 }
 
 func (h Host) bootline() bootline.Host {
-	return bootline.Host{Root: h.Root, Dir: h.Dir, Update: h.UpdateLoader}
+	return bootline.Host{Root: h.Root, Dir: h.Dir, Run: h.UpdateLoader}
+}
+
+func (h Host) options() optionfile.Host {
+	return optionfile.Host{Root: h.Root, Dir: h.Dir, Signal: h.Reread}
 }
 
 func (h Host) sepolicy() sepolicy.Host {
@@ -110,6 +121,7 @@ func (h Host) here() change.Actuators {
 	maps.Copy(all, change.Actuators{
 		mounted.KindListed: mounted.Listed{Host: mounts}, mounted.KindMounted: mounted.Mounted{Host: mounts},
 		bootline.KindArgument: bootline.Arguments{Host: h.bootline()},
+		optionfile.Kind:       optionfile.Settings{Host: h.options()},
 	})
 	return all
 }
@@ -128,8 +140,11 @@ func (h Host) Has(ctx context.Context, name string) bool {
 
 // WriteHere writes a value in this process, for one in a sandbox that asked for it.
 func (h Host) WriteHere(ctx context.Context, t change.Target, value string) error {
-	if t.Kind == bootline.KindLoader {
+	switch t.Kind {
+	case bootline.KindLoader:
 		return h.bootline().Load(ctx)
+	case optionfile.KindReread:
+		return h.options().Reread(t.Addr)
 	}
 	a, err := h.here().Of(t)
 	if err != nil {
@@ -153,6 +168,38 @@ func (b *bootLoader) Reload(ctx context.Context, _ ...string) error {
 		}
 	}
 	return b.Load(ctx)
+}
+
+// rereader has PostgreSQL read its option files again.
+type rereader struct {
+	optionfile.Host
+	caller outside.Caller
+}
+
+// Reload does so for the directories of the files.
+func (r *rereader) Reload(ctx context.Context, addrs ...string) error {
+	var dirs []string
+	for _, addr := range addrs {
+		if file := path.Dir(addr); path.Base(file) == optionfile.PostgreSQLFile {
+			dirs = append(dirs, path.Dir(file))
+		}
+	}
+	slices.Sort(dirs)
+	for _, dir := range slices.Compact(dirs) {
+		if r.caller != nil {
+			written, err := r.caller.Write(ctx, change.Target{Kind: optionfile.KindReread, Addr: dir}, "")
+			if err != nil {
+				return err
+			}
+			if written {
+				continue
+			}
+		}
+		if err := r.Reread(dir); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // fstabReader is systemd, which makes units of the lines of fstab.
@@ -186,7 +233,7 @@ func Counts(t change.Target) string {
 		return "when it is taken back: semanage can take only all local booleans out of the store at once, so where " +
 			"there are others this one stays there as \"off\", as it was by the policy's default"
 	}
-	return service.Counts(t)
+	return cmp.Or(optionfile.Counts(t), service.Counts(t))
 }
 
 // IsPool says whether a target is a pool of huge pages, of which a database takes some when it starts.
@@ -223,14 +270,14 @@ func Name(t change.Target) string {
 	prefix := map[change.Kind]string{
 		KindQueue: diskPrefix, KindQueueByName: diskPrefix, service.KindSetting: service.Prefix,
 		service.KindLimit: service.Prefix, mounted.KindListed: mounted.Prefix, mounted.KindMounted: mounted.Prefix,
-		bootline.KindArgument: bootline.Prefix,
+		bootline.KindArgument: bootline.Prefix, optionfile.Kind: optionfile.Prefix,
 	}[t.Kind]
 	return cmp.Or(prefix, sepolicy.NamePrefix(t.Kind)) + t.Addr
 }
 
 // Check says what is wrong with a setting: its name is that of a sysctl, a path below /sys, "disk DISK/FILE",
-// "unit SERVICE/SETTING", "mount PLACE/OPTION", "kernel ARGUMENT" or "selinux KIND WHAT", and its value is one line of
-// printable ASCII. nil is nothing.
+// "unit SERVICE/SETTING", "mount PLACE/OPTION", "kernel ARGUMENT", "option FILE/SETTING" or "selinux KIND WHAT", and
+// its value is one line of printable ASCII. nil is nothing.
 func Check(name, value string) error {
 	for _, o := range own {
 		if addr, is := strings.CutPrefix(name, o.prefix); is {
@@ -290,7 +337,8 @@ func Same(t change.Target, want, got string) bool {
 		return same
 	}
 	switch t.Kind {
-	case KindBootFile, service.KindSetting, mounted.KindListed, mounted.KindMounted, bootline.KindArgument:
+	case KindBootFile, service.KindSetting, mounted.KindListed, mounted.KindMounted, bootline.KindArgument,
+		optionfile.Kind:
 		return want == got
 	case service.KindLimit:
 		return service.Limits{}.Same(t.Addr, want, got)

@@ -211,3 +211,21 @@ func TestOverruled(t *testing.T) {
 		}
 	}
 }
+
+// An undo takes away what somebody left who was killed before his file had its name.
+func TestKilledBeforeTheRename(t *testing.T) {
+	dir := t.TempDir()
+	left := filepath.Join(dir, tunable.SysctlFile+".tmp")
+	if err := os.MkdirAll(filepath.Dir(left), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(left, []byte("vm.swap"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := tunable.BootFiles{Host: tunable.Host{Root: sysroot.New(dir), Dir: dir}}
+	file, _ := tunable.BootFile(tunable.KindSysctl)
+	undone, err := a.Undo(t.Context(), change.Of(file, "", "vm.swappiness = 1"))
+	if _, is := os.Lstat(left); undone || err != nil || !os.IsNotExist(is) {
+		t.Errorf("undone %t, %v; what was left: %v", undone, err, is)
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -13,6 +12,7 @@ import (
 	"bulkhead/internal/linux/tunable"
 	"bulkhead/internal/linux/tunable/bootline"
 	"bulkhead/internal/linux/tunable/mounted"
+	"bulkhead/internal/linux/tunable/optionfile"
 	"bulkhead/internal/linux/tunable/sepolicy"
 	"bulkhead/internal/linux/tunable/service"
 	"bulkhead/internal/plan"
@@ -148,13 +148,16 @@ func missing(in *plan.Input, t policy.Tuning) string {
 	case tunable.IsDisk(t.Name) && t.Disk == "":
 		return "there is no disk as in " + t.Name
 	case target.Kind == mounted.KindListed:
-		return fmt.Sprintf("%s: %s cannot be read, or has no line for %s: write the option where it is mounted from",
-			t.Name, mounted.Fstab, mounted.Point(target))
+		return fmt.Sprintf("%s: %s cannot be read, or has no line for %s, and systemd has no unit of its own for it: "+
+			"write the option where it is mounted from", t.Name, mounted.Fstab, mounted.Point(target))
 	case target.Kind == bootline.KindArgument:
-		return fmt.Sprintf("%s: the boot loader here is none that tune knows (update-grub with %s): add %s=%s to the "+
-			"kernel command line yourself", t.Name, filepath.Dir(bootline.File), target.Addr, t.Value)
+		return fmt.Sprintf("%s: the boot loader here is none that tune knows (update-grub, grubby, kernel-install), "+
+			"or its kernels differ: add %s=%s to the kernel command line yourself", t.Name, target.Addr, t.Value)
 	case target.Kind == sepolicy.KindLabels:
 		return t.Name + ": there is no such file here, or it has no label"
+	case target.Kind == optionfile.Kind:
+		return fmt.Sprintf("%s: there is no directory for %s, or the file is not of bulkhead's making", t.Name,
+			optionfile.File(target))
 	case sepolicy.NamePrefix(target.Kind) != "":
 		return t.Name + ": there is no policy store of SELinux here, or it cannot be read"
 	case target.Kind == service.KindSetting && !in.Facts.Systemd:
@@ -232,7 +235,7 @@ func byName(a, b policy.Tuning) int {
 func byAddr(a, b change.Target) int {
 	boot := func(t change.Target) int {
 		if slices.Contains([]change.Kind{tunable.KindBootFile, service.KindSetting, mounted.KindListed,
-			sepolicy.KindContext, sepolicy.KindBoolean}, t.Kind) {
+			optionfile.Kind, sepolicy.KindContext, sepolicy.KindBoolean}, t.Kind) {
 			return 0
 		}
 		return 1

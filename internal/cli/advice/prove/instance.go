@@ -1,6 +1,7 @@
 package prove
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -14,8 +15,8 @@ import (
 	"bulkhead/internal/proof"
 )
 
-// Instance measures a database that runs under the load that it has: how much it does by its own counter, and how long
-// it takes to answer the question for that, which is asked every askEvery.
+// Instance measures a database that runs under the load that it has: how much it does by its own counter, without the
+// questions for that, and how long it takes to answer those, which are asked every askEvery.
 type Instance struct {
 	Name     string
 	Login    *dblogin.Login
@@ -51,7 +52,9 @@ func (i Instance) Open(ctx context.Context, do func(context.Context, Subject) er
 			{Key: "p50", Name: "an answer, median latency", Unit: "ms", Latency: true},
 			{Key: "p99", Name: "an answer, p99 latency", Unit: "ms", Latency: true}},
 		Longest: time.Duration(i.Seconds)*time.Second + askTime,
-		Apart:   ofPool,
+		Idle: "the database did nothing while it was measured, beside answering bulkhead: give it the load that " +
+			"it is to be measured under",
+		Apart: func(name string) string { return cmp.Or(ofPool(name), ofOption(name, true)) },
 		Measure: func(ctx context.Context, text string, done, of int) (proved.Sample, error) {
 			p.Arm(done, of)
 			p.Phase(text)
@@ -69,6 +72,7 @@ func window(ctx context.Context, ask func(context.Context) (int64, error), lengt
 	error) {
 	var answers []float64
 	var first, last int64
+	own := int64(-1) // questions that the counter has of this one since the first
 	began := time.Now()
 	var from, to time.Time
 	tick := time.NewTicker(askEvery)
@@ -89,6 +93,7 @@ func window(ctx context.Context, ask func(context.Context) (int64, error), lengt
 			return nil, errors.New("the database counts from nothing again: it was started anew in the midst of it")
 		}
 		last, to = work, time.Now()
+		own++
 		select {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
@@ -96,6 +101,6 @@ func window(ctx context.Context, ask func(context.Context) (int64, error), lengt
 		}
 	}
 	all := proof.Distribute(answers)
-	return proved.Sample{"work": float64(last-first) / to.Sub(from).Seconds(), "p50": float64(all.P50),
+	return proved.Sample{"work": float64(max(last-first-own, 0)) / to.Sub(from).Seconds(), "p50": float64(all.P50),
 		"p99": float64(all.P99)}, nil
 }

@@ -17,6 +17,7 @@ import (
 	"bulkhead/internal/linux/tunable"
 	"bulkhead/internal/linux/tunable/bootline"
 	"bulkhead/internal/linux/tunable/mounted"
+	"bulkhead/internal/linux/tunable/optionfile"
 	"bulkhead/internal/linux/tunable/service"
 )
 
@@ -30,6 +31,8 @@ type Subject struct {
 	Measure func(ctx context.Context, text string, done, of int) (proved.Sample, error)
 	// Apart says of a setting why it cannot show in what is measured; "" where it can.
 	Apart func(name string) string
+	// Idle is what is said where the first row has no value: nothing was done. "" is nothing.
+	Idle string
 	// Longest is how long one measurement may take at most.
 	Longest time.Duration
 }
@@ -81,10 +84,14 @@ func Run(ctx context.Context, do Do, from Source, q api.Request, rounds, seconds
 		}
 		turns := turnsOf(do, of, q, rounds)
 		found, err := turns.Run(ctx)
-		if err == nil {
-			r.Result = *found
+		if err != nil {
+			return err
 		}
-		return err
+		r.Result = *found
+		if of.Idle != "" && r.Figures[0].Verdict == proved.NotMeasured {
+			return api.Errorf(api.CodeFailed, "the change is not in force", "%s", of.Idle)
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, said(err)
@@ -196,6 +203,20 @@ func ofService(name string) string {
 func ofPool(name string) string {
 	if tunable.IsPool(tunable.Target(name)) {
 		return "a database takes huge pages when it starts, and is not started anew between two measurements"
+	}
+	return ""
+}
+
+// ofOption says why a setting in an option file does not show.
+func ofOption(name string, running bool) string {
+	file, is := strings.CutPrefix(name, optionfile.Prefix)
+	switch {
+	case !is:
+	case !running:
+		return "the throw-away database does not read " + path.Dir(file)
+	case path.Base(path.Dir(file)) == optionfile.MySQLFile:
+		return "the database reads " + path.Dir(file) + " when it starts, and is not started anew between two " +
+			"measurements"
 	}
 	return ""
 }

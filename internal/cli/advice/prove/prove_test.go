@@ -32,6 +32,7 @@ type fake struct {
 	during  func(n int) error
 	apart   string
 	without int // measurements so far without it
+	none    bool
 	trouble func(verb string) error
 }
 
@@ -70,7 +71,7 @@ func (f *fake) do(ctx context.Context, q api.Request) (*api.Reply, error) {
 func (f *fake) Open(ctx context.Context, do func(context.Context, Subject) error) error {
 	f.log = append(f.log, "(")
 	defer func() { f.log = append(f.log, ")") }()
-	return do(ctx, Subject{Text: "a fake", Rows: rowsOf([]string{"client"}), Longest: time.Second,
+	return do(ctx, Subject{Text: "a fake", Idle: "nobody works", Rows: rowsOf([]string{"client"}), Longest: time.Second,
 		Apart: func(string) string { return f.apart },
 		Measure: func(_ context.Context, _ string, done, of int) (proved.Sample, error) {
 			if f.during != nil {
@@ -83,6 +84,9 @@ func (f *fake) Open(ctx context.Context, do func(context.Context, Subject) error
 				return proved.Sample{"client.tps": f.with, "client.p50": 1, "client.p99": 2}, nil
 			}
 			f.log, f.without = append(f.log, "A"), f.without+1
+			if f.none {
+				return proved.Sample{"client.tps": 0, "client.p50": 1, "client.p99": 2}, nil
+			}
 			return proved.Sample{"client.tps": 1000 + float64(f.without%2), "client.p50": 1, "client.p99": 2}, nil
 		}})
 }
@@ -139,6 +143,15 @@ func TestRun(t *testing.T) {
 	if r, err := Run(t.Context(), f.do, f, request(), 2, 10); err != nil || len(r.Notes) != 1 ||
 		!strings.HasPrefix(r.Notes[0], "fewer than 7 rounds") {
 		t.Errorf("two rounds: %+v, %v", r, err)
+	}
+}
+
+// A database that does nothing while it is measured proves nothing, and the change is not in force.
+func TestRunWithoutWork(t *testing.T) {
+	f := &fake{t: t, steps: 1, with: 0, none: true}
+	if r, err := Run(t.Context(), f.do, f, request(), 7, 10); err == nil ||
+		!strings.Contains(err.Error(), "nobody works") || f.set {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
 
@@ -247,8 +260,13 @@ func TestWindow(t *testing.T) {
 			n += 50
 			return n, nil
 		}, time.Second)
-		if err != nil || math.Round(s["work"]) != 500 || s["p50"] != 3 || s["p99"] != 3 {
+		if err != nil || math.Round(s["work"]) != 490 || // 10 of 500 are its own questions
+			s["p50"] != 3 || s["p99"] != 3 {
 			t.Errorf("%v, %v", s, err)
+		}
+		s, err = window(t.Context(), func(context.Context) (int64, error) { n++; return n, nil }, time.Second)
+		if err != nil || s["work"] != 0 {
+			t.Errorf("one that answers and does nothing else: %v, %v", s, err)
 		}
 		_, err = window(t.Context(), func(context.Context) (int64, error) { n -= 50; return n, nil }, time.Second)
 		if err == nil || !strings.Contains(err.Error(), "started anew") {

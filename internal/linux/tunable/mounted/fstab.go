@@ -5,19 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 
-	"bulkhead/internal/atomicfile"
 	"bulkhead/internal/change"
 	"bulkhead/internal/linux/mountinfo"
+	"bulkhead/internal/linux/tunable/ownfile"
 )
 
-// Listed is the actuator of KindListed. Of the file one option of one line is written, and every other byte stays.
+// Listed is the actuator of KindListed. Of fstab one option of one line is written, and every other byte stays. A mount
+// that has no line there, but a unit of systemd's of its own, has its options in a drop-in of bulkhead's.
 type Listed struct{ Host }
 
 // fields are the parts of a line: each field with the blanks before it.
@@ -60,27 +59,10 @@ func (l line) options() (blanks string, options []string) {
 	return l.fields[3][:len(l.fields[3])-len(text)], strings.Split(text, ",")
 }
 
-// last is the place of the option of a family that counts, -1 for none.
-func last(options []string, f family) int {
-	for i, o := range slices.Backward(options) {
-		if f.has(o) {
-			return i
-		}
-	}
-	return -1
-}
-
-// with is the line with an option of a family, "" for none: in the place of the one that counts, or as the last.
+// with is the line with an option of a family, "" for none.
 func (l line) with(f family, option string) string {
 	blanks, options := l.options()
-	switch i := last(options, f); {
-	case option == "" && i >= 0:
-		options = slices.Delete(slices.Clone(options), i, i+1)
-	case option != "" && i >= 0:
-		options[i] = option
-	case option != "":
-		options = append(options, option)
-	}
+	options = f.with(options, option)
 	parts := slices.Clone(l.fields)
 	switch {
 	case len(options) > 0:
@@ -97,7 +79,7 @@ func (l line) with(f family, option string) string {
 func (h Host) table() ([]string, error) {
 	text, err := h.Root.ReadFile(Fstab)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = change.Gone("there is no " + Fstab)
+		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", Fstab, err)
@@ -116,14 +98,14 @@ func (l Listed) Read(_ context.Context, addr string) (string, error) {
 		return "", err
 	}
 	of, err := find(lines, point)
+	if errors.Is(err, change.ErrGone) {
+		return l.readUnit(point, f, err)
+	}
 	if err != nil {
 		return "", err
 	}
 	_, options := of.options()
-	if i := last(options, f); i >= 0 {
-		return f.word(options[i]), nil
-	}
-	return "", nil
+	return f.counts(options), nil
 }
 
 // Write writes the option into the line, or takes it out ("").
@@ -132,7 +114,11 @@ func (l Listed) Write(_ context.Context, addr, word string) error {
 	if err != nil {
 		return err
 	}
-	option, err := f.option(word)
+	left := strings.HasPrefix(word, ownfile.AsLeft) // a drop-in as somebody else wrote it
+	option, err := word, error(nil)
+	if !left {
+		option, err = f.option(word)
+	}
 	switch {
 	case err != nil:
 		return err
@@ -144,16 +130,20 @@ func (l Listed) Write(_ context.Context, addr, word string) error {
 		return err
 	}
 	of, err := find(lines, point)
+	if errors.Is(err, change.ErrGone) {
+		return l.writeUnit(point, f, option, err)
+	}
 	if err != nil {
 		return err
 	}
-	kind := strings.TrimSpace(of.fields[2])
-	if len(f.types) > 0 && !slices.Contains(f.types, kind) && kind != "auto" && option != "" {
-		return fmt.Errorf("%s of %s: a file system of type %s has no option %s, and would not be mounted with it",
-			f.name, point, kind, option)
+	if left {
+		return fmt.Errorf("%s has a line for %s now, which had a drop-in that somebody edited", Fstab, point)
+	}
+	if err := f.suits(point, strings.TrimSpace(of.fields[2]), option); err != nil {
+		return err
 	}
 	lines[of.at] = of.with(f, option)
-	if err := replace(filepath.Join(l.Dir, Fstab), strings.Join(lines, "")); err != nil {
+	if err := ownfile.Replace(filepath.Join(l.Dir, Fstab), strings.Join(lines, "")); err != nil {
 		return fmt.Errorf("write %s: %w", Fstab, err)
 	}
 	return nil
@@ -168,45 +158,8 @@ func (l Listed) Undo(ctx context.Context, c change.Change) (bool, error) {
 }
 
 // Left says whether somebody was killed while he wrote the file.
-func (l Listed) Left() bool { return l.Root.Exists(beside(Fstab)) }
-
-// beside is the name under which a file is written before it takes the place of the old one.
-func beside(at string) string {
-	return filepath.Join(filepath.Dir(at), "."+filepath.Base(at)+".bulkhead")
-}
-
-// replace gives a file another text whole, with the mode and the owner that it has.
-func replace(at, text string) (err error) {
-	info, err := os.Lstat(at)
-	if err != nil {
-		return err
-	}
-	is, known := info.Sys().(*syscall.Stat_t)
-	if !info.Mode().IsRegular() || !known {
-		return errors.New("it is no regular file; write the option yourself where it leads to")
-	}
-	next := beside(at)
-	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(next)
-		}
-	}()
-	_, err = f.WriteString(text)
-	if int(is.Uid) != os.Geteuid() || int(is.Gid) != os.Getegid() {
-		err = errors.Join(err, f.Chown(int(is.Uid), int(is.Gid)))
-	}
-	if err = errors.Join(err, f.Chmod(info.Mode()), f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err = os.Rename(next, at); err != nil {
-		return err
-	}
-	return atomicfile.SyncDir(atomicfile.OS{}, filepath.Dir(at))
+func (l Listed) Left(addr string) bool {
+	point, _, err := split(addr)
+	return l.Root.Exists(ownfile.Beside(Fstab)) ||
+		err == nil && l.Dir != "" && ownfile.Left(filepath.Join(l.Dir, UnitFile(point)), true)
 }

@@ -95,6 +95,47 @@ func (f family) option(word string) (string, error) {
 	return "", fmt.Errorf("%s of a mount takes no %q, but %s", f.name, word, f.takes())
 }
 
+// last is the place of the option of a family that counts, -1 for none.
+func last(options []string, f family) int {
+	for i, o := range slices.Backward(options) {
+		if f.has(o) {
+			return i
+		}
+	}
+	return -1
+}
+
+// with are options with one of the family, "" for none: in the place of the one that counts, or as the last.
+func (f family) with(options []string, option string) []string {
+	options = slices.Clone(options)
+	switch i := last(options, f); {
+	case option == "" && i >= 0:
+		return slices.Delete(options, i, i+1)
+	case option != "" && i >= 0:
+		options[i] = option
+	case option != "":
+		return append(options, option)
+	}
+	return options
+}
+
+// counts is the word for the option of the family that counts, "" for none.
+func (f family) counts(options []string) string {
+	if i := last(options, f); i >= 0 {
+		return f.word(options[i])
+	}
+	return ""
+}
+
+// suits refuses an option that a type of file systems does not have.
+func (f family) suits(point, kind, option string) error {
+	if len(f.types) == 0 || slices.Contains(f.types, kind) || kind == "auto" || kind == "" || option == "" {
+		return nil
+	}
+	return fmt.Errorf("%s of %s: a file system of type %s has no option %s, and would not be mounted with it", f.name,
+		point, kind, option)
+}
+
 func (f family) takes() string {
 	var words []string
 	for _, v := range f.values {

@@ -12,6 +12,7 @@ import (
 	"bulkhead/internal/change/conformance"
 	"bulkhead/internal/linux/sysroot"
 	"bulkhead/internal/linux/tunable/mounted"
+	"bulkhead/internal/linux/tunable/ownfile"
 )
 
 func newHost(t *testing.T, files map[string]string) mounted.Host {
@@ -195,10 +196,78 @@ func TestNames(t *testing.T) {
 func TestLeft(t *testing.T) {
 	h := newHost(t, map[string]string{"etc/fstab": "a /d ext4 rw\n", "etc/.fstab.bulkhead": "a /d"})
 	a := mounted.Listed{Host: h}
-	if !a.Left() {
+	if !a.Left("/d/atime") {
 		t.Error("it is not seen")
 	}
-	if err := a.Write(t.Context(), "/d/atime", "noatime"); err != nil || a.Left() {
+	if err := a.Write(t.Context(), "/d/atime", "noatime"); err != nil || a.Left("/d/atime") {
 		t.Errorf("it is left after a write: %v", err)
+	}
+}
+
+// A mount without a line in fstab, but with a unit, has its options in a drop-in, which goes when it says nothing new.
+func TestUnit(t *testing.T) {
+	const file = "/etc/systemd/system/srv-my\\x2ddb.mount.d/90-bulkhead.conf"
+	files := map[string]string{"run/systemd/system/x": "", "etc/fstab": "U=1 / ext4 defaults 0 1\n",
+		"usr/lib/systemd/system/srv-my\\x2ddb.mount":            "[Mount]\nType=ext4\nOptions=nodev\n",
+		"etc/systemd/system/srv-my\\x2ddb.mount.d/10-site.conf": "[Mount]\nOptions = nodev,relatime\n"}
+	h := newHost(t, files)
+	a := mounted.Listed{Host: h}
+	conformance.Run(t, conformance.Case{Actuator: a, Target: mounted.Target("/srv/my-db/atime"),
+		Values: []string{"noatime", "strictatime"}, Refused: "never", Gone: "/srv/my/atime"})
+	if h.Root.Exists(file) {
+		t.Error("undone, the drop-in is there")
+	}
+	for option, word := range map[string]string{"atime": "noatime", "discard": "off"} {
+		if err := a.Write(t.Context(), "/srv/my-db/"+option, word); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(h.Dir, file))
+	body, ours := ownfile.Body(string(text))
+	if err != nil || !ours || body != "[Mount]\nOptions=nodev,noatime,nodiscard\n" &&
+		body != "[Mount]\nOptions=nodev,nodiscard,noatime\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if err := a.Write(t.Context(), "/srv/my-db/discard", ""); err != nil {
+		t.Fatal(err)
+	}
+	const edited = "[Mount]\nOptions=ro\n"
+	if err := os.WriteFile(filepath.Join(h.Dir, file), []byte(edited), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	old, err := a.Read(t.Context(), "/srv/my-db/atime")
+	if err != nil || old != ownfile.AsLeft+edited {
+		t.Errorf("edited: %q, %v", old, err)
+	}
+	if err := a.Write(t.Context(), "/srv/my-db/atime", "noatime"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Undo(t.Context(), change.Of(mounted.Target("/srv/my-db/atime"), old, "noatime")); err != nil {
+		t.Error(err)
+	}
+	if text, _ := os.ReadFile(filepath.Join(h.Dir, file)); string(text) != edited {
+		t.Errorf("undone: %q", text)
+	}
+}
+
+// What sets the options after any drop-in of bulkhead's is named, and a type without the option is refused.
+func TestUnitRefuses(t *testing.T) {
+	const unit = "etc/systemd/system/data.mount"
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  string
+	}{
+		"a later drop-in": {map[string]string{unit: "[Mount]\n", unit + ".d/99.conf": "[Mount]\nOptions=ro\n"},
+			"/etc/systemd/system/data.mount.d/99.conf sets"},
+		"no systemd":   {map[string]string{unit: "[Mount]\n"}, "no line for /data"},
+		"another type": {map[string]string{unit: "[Mount]\nType=btrfs\n"}, "no option errors"},
+	} {
+		if name != "no systemd" {
+			c.files["run/systemd/system/x"] = ""
+		}
+		err := mounted.Listed{Host: newHost(t, c.files)}.Write(t.Context(), "/data/errors", "panic")
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -51,7 +51,7 @@ func (a Actuator) Undo(ctx context.Context, c change.Change) (bool, error) {
 		}
 	}
 	undone, err := change.Restore(ctx, a, c)
-	if left, is := a.Actuator.(Leaver); err == nil && is && left.Left() {
+	if left, is := a.Actuator.(Leaver); err == nil && is && left.Left(c.Addr) {
 		now, err := a.Read(ctx, c.Addr)
 		if err != nil {
 			return undone, err
@@ -63,7 +63,7 @@ func (a Actuator) Undo(ctx context.Context, c change.Change) (bool, error) {
 
 // Leaver is implemented by actuators that leave something behind when they are killed while they write. The next Write
 // takes it away.
-type Leaver interface{ Left() bool }
+type Leaver interface{ Left(addr string) bool }
 
 // AfterBoot is the change: a file of the host set the value again.
 func (Actuator) AfterBoot(c change.Change) change.Change { return c }

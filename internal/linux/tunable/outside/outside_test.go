@@ -21,7 +21,7 @@ type value struct {
 func (v *value) Read(context.Context, string) (string, error) { return v.now, nil }
 func (v *value) Write(_ context.Context, _, now string) error { v.now, v.left = now, false; return nil }
 func (v *value) Same(_, want, got string) bool                { return want == got }
-func (v *value) Left() bool                                   { return v.left }
+func (v *value) Left(string) bool                             { return v.left }
 func (v *value) Undo(context.Context, change.Change) (bool, error) {
 	panic("the caller is settled first")
 }

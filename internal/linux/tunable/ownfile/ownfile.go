@@ -49,6 +49,9 @@ func sum(body string) string {
 // Write has a file hold a body, or takes it away (""). It makes the directory; with it goes one that is empty then,
 // where emptied is set. The path is that on this machine.
 func Write(at, body string, emptied bool) error {
+	if err := Tidy(at, emptied && body == ""); err != nil {
+		return err
+	}
 	text, err := os.ReadFile(at)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && body == "":
@@ -80,6 +83,30 @@ func Write(at, body string, emptied bool) error {
 		return err
 	}
 	return atomicfile.SyncDir(atomicfile.OS{}, filepath.Dir(dir))
+}
+
+// Left says whether somebody who was killed while he wrote a file left something: what was to become the file, or,
+// where emptied is set, the directory that he made for it.
+func Left(at string, emptied bool) bool {
+	if _, err := os.Lstat(at + unfinished); err == nil {
+		return true
+	}
+	entries, err := os.ReadDir(filepath.Dir(at))
+	return emptied && err == nil && len(entries) == 0
+}
+
+// unfinished is what package atomicfile adds to the name of a file that is not whole yet.
+const unfinished = ".tmp"
+
+// Tidy takes that away.
+func Tidy(at string, emptied bool) error {
+	if err := os.Remove(at + unfinished); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if emptied {
+		_ = os.Remove(filepath.Dir(at)) // one with files stays
+	}
+	return nil
 }
 
 // aside is the name under which an edited file is kept: the first that is free or holds the same text.

@@ -42,3 +42,35 @@ func TestEachEditIsKept(t *testing.T) {
 		t.Errorf("there are %q", names)
 	}
 }
+
+// What somebody who was killed left, of the file and of a directory made for it, goes; a directory with files stays.
+func TestTidy(t *testing.T) {
+	dir := t.TempDir()
+	at := filepath.Join(dir, "db.service.d", "90.conf")
+	for _, emptied := range []bool{true, false} {
+		if err := os.Mkdir(filepath.Dir(at), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(at+".tmp", []byte("half"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if !ownfile.Left(at, emptied) {
+			t.Error("it is not seen")
+		}
+		if err := ownfile.Write(at, "", emptied); err != nil || ownfile.Left(at, emptied) {
+			t.Errorf("it is left: %v", err)
+		}
+		if _, err := os.Stat(filepath.Dir(at)); os.IsNotExist(err) != emptied {
+			t.Errorf("the directory, emptied %t: %v", emptied, err)
+		}
+	}
+	if err := ownfile.Write(at, "ours", true); err != nil {
+		t.Fatal(err)
+	}
+	if err := ownfile.Tidy(at, true); err != nil || ownfile.Left(at, true) {
+		t.Errorf("beside a file that is whole: %v", err)
+	}
+	if _, err := os.Stat(at); err != nil {
+		t.Error(err)
+	}
+}

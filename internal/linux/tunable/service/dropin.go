@@ -110,9 +110,13 @@ func (s Settings) Write(ctx context.Context, addr, value string) error {
 // Same compares texts.
 func (Settings) Same(_, want, got string) bool { return want == got }
 
-// Undo gives the line back that was there, or takes ours away.
+// Undo gives the line back that was there, or takes ours away, with what somebody who was killed left beside the file.
 func (s Settings) Undo(ctx context.Context, c change.Change) (bool, error) {
-	return change.Restore(ctx, s, c)
+	undone, err := change.Restore(ctx, s, c)
+	if err == nil && s.Dir != "" {
+		err = ownfile.Tidy(filepath.Join(s.Dir, File(path.Dir(c.Addr))), true)
+	}
+	return undone, err
 }
 
 // AfterBoot is the change: the file is still there.

@@ -1,0 +1,235 @@
+package optionfile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"bulkhead/internal/change"
+	"bulkhead/internal/linux/sysroot"
+	"bulkhead/internal/linux/tunable/ownfile"
+)
+
+// Host says where option files are.
+type Host struct {
+	Root *sysroot.FS
+	// Dir is the directory to write below; "" is a captured host, which cannot be changed.
+	Dir string
+	// Signal has a process read its files again; nil is SIGHUP. For tests.
+	Signal func(pid int) error
+}
+
+// Settings is the actuator of Kind.
+type Settings struct{ Host }
+
+// text is what a file holds. Directories of option files may belong to an account of a database, which could have root
+// read another file there and write it down for all: a file that is a link or not of this process's account is not
+// read.
+func (h Host) text(file string) (string, error) {
+	if h.Dir == "" {
+		return h.Root.ReadText(file)
+	}
+	f, err := os.OpenFile(filepath.Join(h.Dir, file), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		if errors.Is(err, unix.ELOOP) {
+			err = change.Gone(file + " is a link, and not of bulkhead's making: take it away")
+		}
+		return "", err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	is, known := info.Sys().(*syscall.Stat_t)
+	if !known || !info.Mode().IsRegular() || int(is.Uid) != os.Geteuid() || is.Nlink != 1 {
+		return "", change.Gone(file + " belongs to somebody else, and is not of bulkhead's making: take it away")
+	}
+	all, err := io.ReadAll(io.LimitReader(f, longest))
+	return string(all), err
+}
+
+// longest is the most that is read of a file, in bytes.
+const longest = 64 << 10
+
+// file is what the file holds: lines in order, or the text of somebody else.
+func (h Host) file(file string) (lines []string, foreign string, err error) {
+	text, err := h.text(file)
+	switch body, ours := ownfile.Body(text); {
+	case errors.Is(err, fs.ErrNotExist):
+		if entries, err := h.Root.Lstat(path.Dir(file)); err != nil || !entries.IsDir() {
+			return nil, "", change.Gone("there is no directory " + path.Dir(file))
+		}
+		return nil, "", nil
+	case err != nil:
+		return nil, "", fmt.Errorf("read %s: %w", file, err)
+	case ours:
+		lines = slices.DeleteFunc(strings.Split(body, "\n"), func(l string) bool { return l == "" || l == section })
+		return lines, "", nil
+	default:
+		return nil, ownfile.AsLeft + text, nil
+	}
+}
+
+// Read gives what the file sets; of one that somebody edited a line that says so and the text.
+func (s Settings) Read(_ context.Context, addr string) (string, error) {
+	file, of, err := split(addr)
+	if err != nil {
+		return "", err
+	}
+	lines, foreign, err := s.file(file)
+	if err != nil || foreign != "" {
+		return foreign, err
+	}
+	for _, line := range lines {
+		if value, is := strings.CutPrefix(line, Line(of.name, "")); is {
+			return value, nil
+		}
+	}
+	return "", nil
+}
+
+// Write writes the line, or takes it away (""), and the file with the last one.
+func (s Settings) Write(_ context.Context, addr, value string) error {
+	file, of, err := split(addr)
+	if err != nil {
+		return err
+	}
+	lines, _, err := s.file(file)
+	switch {
+	case err != nil:
+		return err
+	case s.Dir == "":
+		return change.ErrCaptured
+	}
+	if !strings.HasPrefix(value, ownfile.AsLeft) {
+		if value != "" && value != of.value {
+			return Check(addr, value)
+		}
+		lines = slices.DeleteFunc(lines, func(l string) bool { return strings.HasPrefix(l, Line(of.name, "")) })
+		if value != "" {
+			lines = append(lines, Line(of.name, value))
+		}
+		slices.Sort(lines)
+		value = Body(file, lines)
+	}
+	if err := ownfile.Write(filepath.Join(s.Dir, file), value, false); err != nil {
+		return fmt.Errorf("write %s: %w", file, err)
+	}
+	return nil
+}
+
+// Same compares texts.
+func (Settings) Same(_, want, got string) bool { return want == got }
+
+// Undo gives the line back that was there, or takes ours away.
+func (s Settings) Undo(ctx context.Context, c change.Change) (bool, error) {
+	return change.Restore(ctx, s, c)
+}
+
+// Left says whether somebody was killed while he wrote the file.
+func (s Settings) Left(addr string) bool {
+	return s.Dir != "" && ownfile.Left(filepath.Join(s.Dir, path.Dir(addr)), false)
+}
+
+// Reread has each PostgreSQL read its files again whose configuration file is beside the directory.
+func (h Host) Reread(dir string) error {
+	if h.Dir == "" || h.Signal == nil && !h.Root.Live() {
+		return change.ErrCaptured
+	}
+	pids, err := h.Root.ReadDir("/proc")
+	if err != nil {
+		return fmt.Errorf("look for PostgreSQL: %w", err)
+	}
+	for _, name := range pids {
+		if config := h.configOf(name); config == "" || path.Dir(config) != path.Dir(dir) {
+			continue
+		}
+		if err := h.hup(name, path.Dir(dir)); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return fmt.Errorf("have PostgreSQL, process %s, read its files again: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// hup sends SIGHUP to a process that is still the one.
+func (h Host) hup(name, dir string) error {
+	var pid int
+	if _, err := fmt.Sscan(name, &pid); err != nil {
+		return err
+	}
+	if h.Signal != nil {
+		return h.Signal(pid)
+	}
+	p, err := os.FindProcess(pid) // holds the process, so that no other one has its number
+	if err != nil {
+		return err
+	}
+	defer func() { _ = p.Release() }()
+	if path.Dir(h.configOf(name)) != dir {
+		return os.ErrProcessDone
+	}
+	return p.Signal(syscall.SIGHUP)
+}
+
+// configOf is the configuration file of a postmaster, "" for another process. The postmaster works in its data
+// directory, and its children have titles of their own.
+func (h Host) configOf(pid string) string {
+	if pid[0] < '0' || pid[0] > '9' {
+		return ""
+	}
+	text, err := h.Root.ReadFile("/proc/" + pid + "/cmdline")
+	args := strings.Split(string(text), "\x00")
+	if base := path.Base(args[0]); err != nil || base != "postgres" && base != "postmaster" {
+		return ""
+	}
+	for _, a := range args[1:] {
+		if file, is := strings.CutPrefix(strings.TrimPrefix(a, "--"), "config_file="); is && path.IsAbs(file) {
+			return file
+		}
+	}
+	dir, err := h.Root.Readlink("/proc/" + pid + "/cwd")
+	if err != nil {
+		return ""
+	}
+	return path.Join(dir, "postgresql.conf")
+}
+
+// Overruled says which lines of other files of the same directory set the settings after bulkhead's.
+func Overruled(root *sysroot.FS, wanted map[change.Target]string, by map[change.Target]string) {
+	for target, want := range wanted {
+		file, s, err := split(target.Addr)
+		if target.Kind != Kind || err != nil {
+			continue
+		}
+		names, _ := root.ReadDir(path.Dir(file)) // one that is not there has no files
+		slices.Sort(names)
+		for _, name := range names {
+			if name <= path.Base(file) || path.Ext(name) != path.Ext(file) {
+				continue
+			}
+			text, _ := root.ReadText(path.Join(path.Dir(file), name))
+			for number, line := range strings.Split(text, "\n") {
+				key, value, is := strings.Cut(line, "=")
+				value = strings.Trim(strings.TrimSpace(value), `'"`)
+				switch {
+				case !is || strings.ReplaceAll(strings.TrimSpace(key), "-", "_") != s.name:
+				case strings.EqualFold(value, want):
+					delete(by, target)
+				default:
+					by[target] = fmt.Sprintf("line %d of %s sets %s", number+1, path.Join(path.Dir(file), name), value)
+				}
+			}
+		}
+	}
+}

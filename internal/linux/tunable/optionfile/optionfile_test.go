@@ -1,0 +1,200 @@
+package optionfile_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"bulkhead/internal/change"
+	"bulkhead/internal/change/conformance"
+	"bulkhead/internal/linux/sysroot"
+	"bulkhead/internal/linux/tunable/optionfile"
+	"bulkhead/internal/linux/tunable/ownfile"
+)
+
+const (
+	my = "/etc/mysql/conf.d/zz-bulkhead.cnf"
+	pg = "/etc/postgresql/15/main/conf.d/zz-bulkhead.conf"
+)
+
+func newHost(t *testing.T, files map[string]string) optionfile.Host {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		at := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(at, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return optionfile.Host{Root: sysroot.New(dir), Dir: dir}
+}
+
+func dirs(more map[string]string) map[string]string {
+	files := map[string]string{"etc/mysql/conf.d/mysqld.cnf": "", "etc/postgresql/15/main/conf.d/10.conf": ""}
+	for name, text := range more {
+		files[name] = text
+	}
+	return files
+}
+
+func TestConformance(t *testing.T) {
+	a := optionfile.Settings{Host: newHost(t, dirs(nil))}
+	for _, tt := range []conformance.Case{
+		{Target: optionfile.Target(my + "/sync_binlog"), Values: []string{"1"}, Refused: "0",
+			Gone: "/none/zz-bulkhead.cnf/sync_binlog"},
+		{Target: optionfile.Target(pg + "/fsync"), Values: []string{"on"}, Refused: "off",
+			Gone: "/none/zz-bulkhead.conf/fsync"},
+	} {
+		tt.Actuator = a
+		t.Run(tt.Target.Addr, func(t *testing.T) { conformance.Run(t, tt) })
+	}
+}
+
+// Settings of one file stand in it as the engine writes them, and the file goes with the last one.
+func TestFiles(t *testing.T) {
+	h := newHost(t, dirs(nil))
+	a := optionfile.Settings{Host: h}
+	for _, tt := range []struct{ addr, value, want string }{
+		{my + "/sync_binlog", "1", "[mysqld]\nsync_binlog = 1\n"},
+		{my + "/innodb_doublewrite", "ON", "[mysqld]\ninnodb_doublewrite = ON\nsync_binlog = 1\n"},
+		{my + "/sync_binlog", "", "[mysqld]\ninnodb_doublewrite = ON\n"},
+		{my + "/innodb_doublewrite", "", ""},
+		{pg + "/full_page_writes", "on", "full_page_writes = on\n"},
+	} {
+		if err := a.Write(t.Context(), tt.addr, tt.value); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(filepath.Join(h.Dir, filepath.Dir(tt.addr)))
+		body, ours := ownfile.Body(string(text))
+		if tt.want == "" && !os.IsNotExist(err) || tt.want != "" && (!ours || body != tt.want) {
+			t.Errorf("%s = %q: %q, %v", tt.addr, tt.value, text, err)
+		}
+	}
+}
+
+// A file that somebody edited is kept beside the new one, and comes back where it was there before.
+func TestEdited(t *testing.T) {
+	const edited = "[mysqld]\nsync_binlog = 7\n"
+	h := newHost(t, dirs(map[string]string{my: edited}))
+	a := optionfile.Settings{Host: h}
+	old, err := a.Read(t.Context(), my+"/sync_binlog")
+	if err != nil || old != ownfile.AsLeft+edited {
+		t.Fatalf("%q, %v", old, err)
+	}
+	if err := a.Write(t.Context(), my+"/sync_binlog", "1"); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(filepath.Join(h.Dir, my+ownfile.Edited)); err != nil || string(text) != edited {
+		t.Errorf("kept: %q, %v", text, err)
+	}
+	if _, err := a.Undo(t.Context(), change.Of(optionfile.Target(my+"/sync_binlog"), old, "1")); err != nil {
+		t.Error(err)
+	}
+	if text, _ := os.ReadFile(filepath.Join(h.Dir, my)); string(text) != edited {
+		t.Errorf("undone: %q", text)
+	}
+}
+
+// A link and a file with a second name may be another one's, which root would read and write down for all.
+func TestNotItsOwn(t *testing.T) {
+	h := newHost(t, dirs(map[string]string{"etc/shadow": "root:geheim\n"}))
+	a := optionfile.Settings{Host: h}
+	at, secret := filepath.Join(h.Dir, pg), filepath.Join(h.Dir, "etc/shadow")
+	for name, make := range map[string]func() error{
+		"a link":        func() error { return os.Symlink(secret, at) },
+		"a second name": func() error { return os.Link(secret, at) },
+	} {
+		if err := make(); err != nil {
+			t.Fatal(err)
+		}
+		value, err := a.Read(t.Context(), pg+"/fsync")
+		if value != "" || !errors.Is(err, change.ErrGone) {
+			t.Errorf("%s: read %q, %v", name, value, err)
+		}
+		if err := a.Write(t.Context(), pg+"/fsync", "on"); err == nil {
+			t.Errorf("%s was written over", name)
+		}
+		if err := os.Remove(at); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestCheck(t *testing.T) {
+	for addr, value := range map[string]string{
+		"/etc/mysql/my.cnf/sync_binlog":         "1",
+		"etc/zz-bulkhead.cnf/sync_binlog":       "1",
+		"/etc/../zz-bulkhead.cnf/sync_binlog":   "1",
+		"/a b/zz-bulkhead.cnf/sync_binlog":      "1",
+		"/etc/zz-bulkhead.cnf/fsync":            "on",
+		"/etc/zz-bulkhead.conf/archive_command": "rm",
+		my + "/sync_binlog":                     "0",
+		pg + "/fsync":                           "off",
+		"":                                      "",
+	} {
+		if err := optionfile.Check(addr, value); err == nil {
+			t.Errorf("%s = %s is taken", addr, value)
+		}
+	}
+	if err := optionfile.Check(my+"/sync_binlog", "1"); err != nil {
+		t.Error(err)
+	}
+}
+
+// The postmaster whose configuration is beside the directory reads its files again, and nobody else.
+func TestReread(t *testing.T) {
+	h := newHost(t, dirs(map[string]string{
+		"proc/11/cmdline": "/usr/lib/postgresql/15/bin/postgres\x00-D\x00/var/lib/postgresql/15/main\x00-c\x00" +
+			"config_file=/etc/postgresql/15/main/postgresql.conf\x00",
+		"proc/12/cmdline": "postgres: 15/main: checkpointer \x00",
+		"proc/13/cmdline": "/usr/lib/postgresql/16/bin/postgres\x00-c\x00config_file=/etc/postgresql/16/main/" +
+			"postgresql.conf\x00",
+		"proc/14/cmdline": "/bin/postgres\x00-D\x00.\x00", "proc/15/cmdline": "",
+		"srv/pg/conf.d/1.conf": ""}))
+	if err := os.Symlink("/srv/pg", filepath.Join(h.Dir, "proc/14/cwd")); err != nil {
+		t.Fatal(err)
+	}
+	var told []int
+	h.Signal = func(pid int) error { told = append(told, pid); return nil }
+	for dir, want := range map[string][]int{"/etc/postgresql/15/main/conf.d": {11}, "/srv/pg/conf.d": {14},
+		"/none/conf.d": nil} {
+		told = nil
+		if err := h.Reread(dir); err != nil || !slices.Equal(told, want) {
+			t.Errorf("%s: %v were told, want %v; %v", dir, told, want, err)
+		}
+	}
+}
+
+// A file of a later name that sets another value wins, and is named; one that sets the same does not.
+func TestOverruled(t *testing.T) {
+	h := newHost(t, dirs(map[string]string{"etc/mysql/conf.d/zzz.cnf": "[mysqld]\nsync-binlog = 0\n",
+		"etc/mysql/conf.d/zzz.txt":                "innodb_doublewrite = OFF\n",
+		"etc/postgresql/15/main/conf.d/zz-z.conf": "fsync = 'off'\n",
+		"etc/postgresql/15/main/conf.d/zzzz.conf": "fsync = on\n"}))
+	binlog, double := optionfile.Target(my+"/sync_binlog"), optionfile.Target(my+"/innodb_doublewrite")
+	by := map[change.Target]string{}
+	optionfile.Overruled(h.Root, map[change.Target]string{binlog: "1", double: "ON",
+		optionfile.Target(pg + "/fsync"): "on"}, by)
+	if len(by) != 1 || by[binlog] != "line 2 of /etc/mysql/conf.d/zzz.cnf sets 0" {
+		t.Errorf("%v", by)
+	}
+}
+
+// Nothing is written into a captured host.
+func TestCaptured(t *testing.T) {
+	h := newHost(t, dirs(nil))
+	h.Dir = ""
+	err := optionfile.Settings{Host: h}.Write(t.Context(), pg+"/fsync", "on")
+	if !errors.Is(err, change.ErrCaptured) {
+		t.Error(err)
+	}
+	if err := h.Reread("/x"); err == nil || !strings.Contains(err.Error(), change.ErrCaptured.Error()) {
+		t.Error(err)
+	}
+}
