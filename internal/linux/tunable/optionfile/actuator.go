@@ -33,34 +33,56 @@ type Host struct {
 type Settings struct{ Host }
 
 // text is what a file holds. Directories of option files may belong to an account of a database, which could have root
-// read another file there and write it down for all: a file that is a link or not of this process's account is not
-// read.
+// read another file there and write it down for all, or wait for ever: what is a link, no regular file, or not of this
+// process's account or the directory's, is not read.
 func (h Host) text(file string) (string, error) {
-	if h.Dir == "" {
-		return h.Root.ReadText(file)
+	if h.Dir == "" && !h.Root.Live() {
+		text, err := h.Root.ReadFile(file)
+		return string(text), err
 	}
-	f, err := os.OpenFile(filepath.Join(h.Dir, file), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		if errors.Is(err, unix.ELOOP) {
-			err = change.Gone(file + " is a link, and not of bulkhead's making: take it away")
-		}
+	at := filepath.Join("/", h.Dir, file)
+	all, is, err := regular(at, unix.O_NOFOLLOW)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return "", err
+	case errors.Is(err, errIrregular), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENXIO),
+		errors.Is(err, unix.ENOTDIR):
+		return "", change.Gone(file + " is a link or no regular file, and not of bulkhead's making: take it away")
+	case err != nil:
+		return "", err
+	}
+	dir, err := ownfile.OwnerOf(filepath.Dir(at))
+	if err != nil {
+		return "", err
+	}
+	if int(is.Uid) != os.Geteuid() && is.Uid != dir.Uid || is.Nlink != 1 {
+		return "", change.Gone(file + " belongs to somebody else, and is not of bulkhead's making: take it away")
+	}
+	return all, nil
+}
+
+// errIrregular says that a file is not read.
+var errIrregular = errors.New("no regular file, or too long")
+
+// regular is the text of a regular file of at most 64 KiB on this machine. It waits for nobody.
+func regular(at string, flag int) (text string, is *syscall.Stat_t, err error) {
+	const longest = 64 << 10
+	f, err := os.OpenFile(at, os.O_RDONLY|unix.O_NONBLOCK|flag, 0)
+	if err != nil {
+		return "", nil, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	is, known := info.Sys().(*syscall.Stat_t)
-	if !known || !info.Mode().IsRegular() || int(is.Uid) != os.Geteuid() || is.Nlink != 1 {
-		return "", change.Gone(file + " belongs to somebody else, and is not of bulkhead's making: take it away")
+	if !known || !info.Mode().IsRegular() || info.Size() > longest {
+		return "", nil, errIrregular
 	}
 	all, err := io.ReadAll(io.LimitReader(f, longest))
-	return string(all), err
+	return string(all), is, err
 }
-
-// longest is the most that is read of a file, in bytes.
-const longest = 64 << 10
 
 // file is what the file holds: lines in order, or the text of somebody else.
 func (h Host) file(file string) (lines []string, foreign string, err error) {
@@ -218,7 +240,7 @@ func Overruled(root *sysroot.FS, wanted map[change.Target]string, by map[change.
 			if name <= path.Base(file) || path.Ext(name) != path.Ext(file) {
 				continue
 			}
-			text, _ := root.ReadText(path.Join(path.Dir(file), name))
+			text, _, _ := regular(root.Path(path.Join(path.Dir(file), name)), 0) // what is no file sets nothing
 			for number, line := range strings.Split(text, "\n") {
 				key, value, is := strings.Cut(line, "=")
 				value = strings.Trim(strings.TrimSpace(value), `'"`)

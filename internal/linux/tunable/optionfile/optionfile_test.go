@@ -2,11 +2,14 @@ package optionfile_test
 
 import (
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"bulkhead/internal/change"
 	"bulkhead/internal/change/conformance"
@@ -124,6 +127,94 @@ func TestNotItsOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// A file of the directory's owner is bulkhead's, as after a chown -R or a copy by the server's tools; of another it is
+// not.
+func TestOwner(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("files of other accounts need root")
+	}
+	h := newHost(t, dirs(nil))
+	a, at := optionfile.Settings{Host: h}, filepath.Join(h.Dir, pg)
+	if err := os.Chown(filepath.Dir(at), 12345, -1); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Write(t.Context(), pg+"/fsync", "on"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(at, 12345, -1); err != nil {
+		t.Fatal(err)
+	}
+	if value, err := a.Read(t.Context(), pg+"/fsync"); value != "on" || err != nil {
+		t.Errorf("of the owner of its directory: %q, %v", value, err)
+	}
+	if err := os.Chown(at, 54321, -1); err != nil {
+		t.Fatal(err)
+	}
+	if value, err := a.Read(t.Context(), pg+"/fsync"); value != "" || !errors.Is(err, change.ErrGone) {
+		t.Errorf("of another: %q, %v", value, err)
+	}
+}
+
+// What the account of a database can put there instead of a file keeps nobody waiting, and is no error of the host's.
+func TestIrregular(t *testing.T) {
+	h := newHost(t, dirs(nil))
+	at := filepath.Join(h.Dir, pg)
+	later := filepath.Join(filepath.Dir(at), "zzz.conf")
+	for name, make := range map[string]func(at string) error{
+		"a FIFO": func(at string) error { return syscall.Mkfifo(at, 0o600) },
+		"a socket": func(at string) error {
+			l, err := net.ListenUnix("unix", &net.UnixAddr{Name: at})
+			if err == nil {
+				l.SetUnlinkOnClose(false)
+				err = l.Close()
+			}
+			return err
+		},
+		"a directory": func(at string) error { return os.Mkdir(at, 0o700) },
+	} {
+		dir := t.TempDir() // names of sockets are short
+		t.Chdir(filepath.Dir(at))
+		for _, file := range []string{filepath.Base(at), filepath.Base(later)} {
+			if err := make(file); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Chdir(dir)
+		done := goOn(func() {
+			for _, root := range []optionfile.Host{h, {Root: sysroot.New("/")}} {
+				addr := pg
+				if root.Dir == "" {
+					addr = at
+				}
+				_, err := optionfile.Settings{Host: root}.Read(t.Context(), addr+"/fsync")
+				if !errors.Is(err, change.ErrGone) {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+			by := map[change.Target]string{}
+			optionfile.Overruled(h.Root, map[change.Target]string{optionfile.Target(pg + "/fsync"): "on"}, by)
+			if len(by) > 0 {
+				t.Errorf("%s: %v", name, by)
+			}
+		})
+		select {
+		case <-done:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%s: it waits", name)
+		}
+		if err := errors.Join(os.Remove(at), os.Remove(later)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// goOn calls a function beside the test.
+func goOn(do func()) (done chan struct{}) {
+	done = make(chan struct{})
+	go func() { do(); close(done) }()
+	return done
 }
 
 func TestCheck(t *testing.T) {
