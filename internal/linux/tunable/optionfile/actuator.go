@@ -173,11 +173,12 @@ func (h Host) Reread(dir string) error {
 	if err != nil {
 		return fmt.Errorf("look for PostgreSQL: %w", err)
 	}
+	beside := h.resolved(path.Dir(dir))
 	for _, name := range pids {
-		if config := h.configOf(name); config == "" || path.Dir(config) != path.Dir(dir) {
+		if h.besideConfig(name) != beside {
 			continue
 		}
-		if err := h.hup(name, path.Dir(dir)); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		if err := h.hup(name, beside); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			return fmt.Errorf("have PostgreSQL, process %s, read its files again: %w", name, err)
 		}
 	}
@@ -198,10 +199,27 @@ func (h Host) hup(name, dir string) error {
 		return err
 	}
 	defer func() { _ = p.Release() }()
-	if path.Dir(h.configOf(name)) != dir {
+	if h.besideConfig(name) != dir {
 		return os.ErrProcessDone
 	}
 	return p.Signal(syscall.SIGHUP)
+}
+
+// besideConfig is the directory of the configuration file of a postmaster, "" for another process.
+func (h Host) besideConfig(pid string) string {
+	config := h.configOf(pid)
+	if config == "" {
+		return ""
+	}
+	return h.resolved(path.Dir(config))
+}
+
+// resolved is a directory without links: a server may have been given another path of it.
+func (h Host) resolved(dir string) string {
+	if at, err := h.Root.EvalSymlinks(dir); err == nil {
+		return at
+	}
+	return dir
 }
 
 // configOf is the configuration file of a postmaster, "" for another process. The postmaster works in its data

@@ -251,10 +251,13 @@ func TestReread(t *testing.T) {
 	if err := os.Symlink("/srv/pg", filepath.Join(h.Dir, "proc/14/cwd")); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Symlink("/srv/pg", filepath.Join(h.Dir, "pgdata")); err != nil {
+		t.Fatal(err)
+	}
 	var told []int
 	h.Signal = func(pid int) error { told = append(told, pid); return nil }
 	for dir, want := range map[string][]int{"/etc/postgresql/15/main/conf.d": {11}, "/srv/pg/conf.d": {14},
-		"/none/conf.d": nil} {
+		"/pgdata/conf.d": {14}, "/none/conf.d": nil} {
 		told = nil
 		if err := h.Reread(dir); err != nil || !slices.Equal(told, want) {
 			t.Errorf("%s: %v were told, want %v; %v", dir, told, want, err)
