@@ -260,11 +260,10 @@ func Overruled(root *sysroot.FS, wanted map[change.Target]string, by map[change.
 			}
 			text, _, _ := regular(root.Path(path.Join(path.Dir(file), name)), 0) // what is no file sets nothing
 			for number, line := range strings.Split(text, "\n") {
-				key, value, is := strings.Cut(line, "=")
-				value = strings.Trim(strings.TrimSpace(value), `'"`)
+				value, sets := s.in(line)
 				switch {
-				case !is || strings.ReplaceAll(strings.TrimSpace(key), "-", "_") != s.name:
-				case strings.EqualFold(value, want):
+				case !sets:
+				case plain(value) == plain(want):
 					delete(by, target)
 				default:
 					by[target] = fmt.Sprintf("line %d of %s sets %s", number+1, path.Join(path.Dir(file), name), value)
@@ -272,4 +271,33 @@ func Overruled(root *sysroot.FS, wanted map[change.Target]string, by map[change.
 			}
 		}
 	}
+}
+
+// in is the value that a line of an option file gives a setting: "fsync = off # now", "fsync off",
+// "skip-innodb-doublewrite".
+func (s setting) in(line string) (value string, sets bool) {
+	line, _, _ = strings.Cut(line, "#")
+	words := strings.Fields(strings.Replace(line, "=", " ", 1))
+	if len(words) == 0 {
+		return "", false
+	}
+	value = strings.Trim(strings.Join(words[1:], " "), `'"`)
+	switch strings.ReplaceAll(strings.ToLower(words[0]), "-", "_") {
+	case s.name:
+		return value, true
+	case "skip_" + s.name:
+		return "OFF", true
+	}
+	return "", false
+}
+
+// plain is one word for values that mean the same: "1" and "yes" are "on".
+func plain(value string) string {
+	switch value = strings.ToLower(value); value {
+	case "1", "true", "yes", "": // an option without a value is on
+		return "on"
+	case "0", "false", "no":
+		return "off"
+	}
+	return value
 }

@@ -265,18 +265,33 @@ func TestReread(t *testing.T) {
 	}
 }
 
-// A file of a later name that sets another value wins, and is named; one that sets the same does not.
+// A file of a later name that sets another value wins, and is named; one that sets the same does not, however it is
+// written.
 func TestOverruled(t *testing.T) {
-	h := newHost(t, dirs(map[string]string{"etc/mysql/conf.d/zzz.cnf": "[mysqld]\nsync-binlog = 0\n",
-		"etc/mysql/conf.d/zzz.txt":                "innodb_doublewrite = OFF\n",
-		"etc/postgresql/15/main/conf.d/zz-z.conf": "fsync = 'off'\n",
-		"etc/postgresql/15/main/conf.d/zzzz.conf": "fsync = on\n"}))
-	binlog, double := optionfile.Target(my+"/sync_binlog"), optionfile.Target(my+"/innodb_doublewrite")
-	by := map[change.Target]string{}
-	optionfile.Overruled(h.Root, map[change.Target]string{binlog: "1", double: "ON",
-		optionfile.Target(pg + "/fsync"): "on"}, by)
-	if len(by) != 1 || by[binlog] != "line 2 of /etc/mysql/conf.d/zzz.cnf sets 0" {
-		t.Errorf("%v", by)
+	for _, tt := range []struct{ target, want, line, sets string }{
+		{my + "/sync_binlog", "1", "sync-binlog = 0", "0"},
+		{my + "/sync_binlog", "1", "sync_binlog=1 # the safe one", ""},
+		{my + "/sync_binlog", "1", "#sync_binlog = 0", ""},
+		{my + "/innodb_doublewrite", "ON", "innodb_doublewrite", ""},
+		{my + "/innodb_doublewrite", "ON", "innodb-doublewrite = 1", ""},
+		{my + "/innodb_doublewrite", "ON", "skip-innodb-doublewrite", "OFF"},
+		{pg + "/fsync", "on", "fsync = 'off' # for the night", "off"},
+		{pg + "/fsync", "on", "fsync\toff", "off"},
+		{pg + "/fsync", "on", "FSYNC = yes", ""},
+		{pg + "/fsync", "on", "fsyncs = off", ""},
+	} {
+		file := filepath.Join(filepath.Dir(filepath.Dir(tt.target)), "zzz"+filepath.Ext(filepath.Dir(tt.target)))
+		h := newHost(t, dirs(map[string]string{file: "\n" + tt.line + "\n", file + ".txt": "sync_binlog = 7\n"}))
+		by := map[change.Target]string{}
+		target := optionfile.Target(tt.target)
+		optionfile.Overruled(h.Root, map[change.Target]string{target: tt.want}, by)
+		want := ""
+		if tt.sets != "" {
+			want = "line 2 of " + file + " sets " + tt.sets
+		}
+		if by[target] != want {
+			t.Errorf("%s: %q, want %q", tt.line, by[target], want)
+		}
 	}
 }
 
