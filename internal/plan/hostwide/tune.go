@@ -195,11 +195,18 @@ func GiveTuningBack(in *plan.Input, out *plan.Plan, wanted []plan.Wanted, why st
 	}
 }
 
-// stays says why a setting of SELinux is not given back: it cannot be read, or somebody else has changed it since.
-// Labels of files are given back one by one.
+// stays says why a setting is not given back: it cannot be read, or one of SELinux is another by now that somebody else
+// set. Labels of files are given back one by one.
 func stays(in *plan.Input, t change.Target, now string, known bool) string {
 	wrote, told := in.Observed.Originals.Wrote[t]
 	switch {
+	case !known && t.Kind == bootline.KindArgument:
+		return fmt.Sprintf("%s stays as it is: the kernels of this host have different values of it, or no boot "+
+			"loader is known here now. Before it was %q: give it that yourself", tunable.Name(t),
+			in.Observed.Originals.Tuned[t])
+	case !known && t.Kind == optionfile.Kind:
+		return fmt.Sprintf("%s stays as it is: its directory is gone, or the file is not of bulkhead's making any "+
+			"more; look there", tunable.Name(t))
 	case !ofSELinux(t):
 	case !known:
 		return tunable.Name(t) + " cannot be read, and stays as it is: it is not there any more, or SELinux has no " +

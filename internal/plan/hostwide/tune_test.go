@@ -55,6 +55,20 @@ func TestTune(t *testing.T) {
 	}
 }
 
+// What cannot be read any more is not given back, and that is said: a rollback would seem to be done.
+func TestTuneNotGivenBack(t *testing.T) {
+	for name, want := range map[string]string{"kernel psi": `different values of it`,
+		"option /etc/mysql/conf.d/zz-bulkhead.cnf/sync_binlog": "not of bulkhead's making any more"} {
+		in, out := &plan.Input{Facts: &host.Facts{}}, &plan.Plan{}
+		in.Observed.Originals.Tuned = map[change.Target]string{tunable.Target(name): ""}
+		Tune(in, &layout.Forest{}, out)
+		if len(out.Steps) > 0 || len(out.Notes) != 1 || !out.Notes[0].NotEnforced ||
+			!strings.Contains(out.Notes[0].Text, want) || !strings.Contains(out.Notes[0].Text, name) {
+			t.Errorf("%s: %+v, %+v", name, out.Steps, out.Notes)
+		}
+	}
+}
+
 // What stands against a setting of a service is said: that it is not there, or that no systemd runs.
 func TestTuneMissingService(t *testing.T) {
 	for systemd, want := range map[bool]string{true: "there is no db.service here", false: "the init script"} {

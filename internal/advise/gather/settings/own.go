@@ -66,6 +66,10 @@ func placeOf(h *host.Host, inst engine.Instance, all []engine.Instance, name, va
 			winner = cmp.Or(winner, with.from)
 			continue
 		}
+		if config := configOf(inst); inst.Engine == engine.PostgreSQL && path.Dir(dir) != path.Dir(config) {
+			return Place{Why: fmt.Sprintf("%s is not beside %s, by which bulkhead finds the server to have it read "+
+				"files again: write it there yourself", dir, config)}
+		}
 		for _, other := range all {
 			if other.Engine == inst.Engine && other.Main != inst.Main &&
 				readWith(h, other, file, name, value).has(dir) {
@@ -81,6 +85,11 @@ func placeOf(h *host.Host, inst engine.Instance, all []engine.Instance, name, va
 		engine.MySQL: "its option files include no directory (!includedir) that bulkhead could have a file in",
 		engine.PostgreSQL: "its postgresql.conf includes no directory that bulkhead could have a file in: add " +
 			"include_dir = 'conf.d' at its end, and make the directory"}[inst.Engine]}
+}
+
+// configOf is the postgresql.conf of a PostgreSQL.
+func configOf(inst engine.Instance) string {
+	return cmp.Or(inst.Config, path.Join(inst.DataDir, "postgresql.conf"))
 }
 
 // reading is what a server reads of one setting.
@@ -122,8 +131,7 @@ func readWith(h *host.Host, inst engine.Instance, file, name, value string) (r r
 			r.barred = "mysqld-auto.cnf sets it, which is read last: SET PERSIST " + name + " = " + value
 		}
 	case engine.PostgreSQL:
-		set, unread := reader.PostgresSettings(p, cmp.Or(inst.Config, path.Join(inst.DataDir, "postgresql.conf")),
-			inst.DataDir, names)
+		set, unread := reader.PostgresSettings(p, configOf(inst), inst.DataDir, names)
 		r.from = set[name].From
 		if len(unread) > 0 {
 			r.barred = "could not read " + strings.Join(unread, ", ")

@@ -42,6 +42,8 @@ func TestPlaces(t *testing.T) {
 		"a value for a person": {my + dirs + inside, "mysql3306", "sync_binlog", "", "", "for you to choose"},
 		"PostgreSQL": {pg + pgDir + pgIn, "postgresql5432", "fsync", "on",
 			"/var/lib/postgresql/15/main/conf.d/zz-bulkhead.conf", ""},
+		"a directory elsewhere": {pg + "include_dir = '/etc/site'\n-- etc/site/a.conf --\n", "postgresql5432", "fsync",
+			"on", "", "/etc/site is not beside /var/lib/postgresql/15/main/postgresql.conf"},
 		"PostgreSQL without a directory": {pg, "postgresql5432", "fsync", "on", "", "include_dir = 'conf.d'"},
 		"a directory before the line": {strings.Replace(pg, "fsync", pgDir+"fsync", 1) + pgIn, "postgresql5432",
 			"fsync", "on", "", "/var/lib/postgresql/15/main/postgresql.conf:2 sets it"},

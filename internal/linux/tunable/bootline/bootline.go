@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"bulkhead/internal/change"
@@ -111,6 +112,19 @@ func (a Arguments) Undo(ctx context.Context, c change.Change) (bool, error) {
 // Left says whether somebody was killed while he wrote the command line.
 func (a Arguments) Left(string) bool {
 	return a.Root.Exists(ownfile.Beside(Line)) || a.Dir != "" && ownfile.Left(filepath.Join(a.Dir, File), false)
+}
+
+// Half says whether whoever wrote the argument was killed between the entries of two kernels: some have the new value,
+// some the old one or none.
+func (a Arguments) Half(c change.Change) bool {
+	l, err := a.loader()
+	e, parted := l.(allEntries)
+	if err != nil || !parted {
+		return false
+	}
+	all, err := e.valuesOf(c.Addr)
+	return err == nil && len(slices.Compact(slices.Sorted(slices.Values(all)))) > 1 &&
+		!slices.ContainsFunc(all, func(v string) bool { return v != "" && v != c.Old && v != c.New })
 }
 
 // Load makes what the boot loader reads of what was written.

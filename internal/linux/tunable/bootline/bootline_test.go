@@ -192,6 +192,23 @@ func TestGrubby(t *testing.T) {
 	}
 }
 
+// Killed between the entries of two kernels, some have the new value. What somebody else set of one kernel is no such
+// half.
+func TestHalf(t *testing.T) {
+	c := change.Of(bootline.Target("psi"), "", "1")
+	for options, half := range map[string]bool{"ro psi=1": true, "ro": false, "ro psi=2": false,
+		"psi=1 ro psi=1": false} {
+		h := tools(t, "usr/sbin/grubby", fakeGrubby,
+			map[string]string{"boot/loader/entries/id-6.1.conf": "options " + options + "\n"})
+		if got := (bootline.Arguments{Host: h}).Half(c); got != half {
+			t.Errorf("%s: %t", options, got)
+		}
+	}
+	if (bootline.Arguments{Host: newHost(t, nil)}).Half(c) {
+		t.Error("one file is in halves")
+	}
+}
+
 // Of kernel-install's command line one word is written, and every other byte stays.
 func TestKernelInstall(t *testing.T) {
 	for line, want := range map[string]string{"root=/dev/x ro\n": "root=/dev/x ro psi=1\n", "": "psi=1",

@@ -54,24 +54,32 @@ type allEntries struct{ Host }
 
 // read gives the value that all entries have. Different ones, and an argument that is there twice, are not set here.
 func (e allEntries) read(name string) (string, error) {
+	all, err := e.valuesOf(name)
+	if err != nil {
+		return "", err
+	}
+	if len(slices.Compact(all)) > 1 {
+		return "", change.Gone("the kernels of this host have different values of " + name + ": change them with " +
+			"grubby yourself")
+	}
+	return all[0], nil
+}
+
+// valuesOf are those of the entries, of which there is one at least.
+func (e allEntries) valuesOf(name string) (all []string, err error) {
 	variables, _ := e.Root.ReadText("/boot/grub2/grubenv") // where entries name them
-	value, first := "", true
 	for _, file := range e.entries() {
 		text, err := e.Root.ReadText(file)
 		if err != nil {
-			return "", fmt.Errorf("read %s: %w", file, err)
+			return nil, fmt.Errorf("read %s: %w", file, err)
 		}
-		all := values(expanded(text, variables), name)
-		if len(all) > 1 {
-			return "", change.Gone(name + " is there more than once in " + file + ": change it with grubby yourself")
+		of := values(expanded(text, variables), name)
+		if len(of) > 1 {
+			return nil, change.Gone(name + " is there more than once in " + file + ": change it with grubby yourself")
 		}
-		if !first && lastOf(all) != value {
-			return "", change.Gone("the kernels of this host have different values of " + name + ": change them " +
-				"with grubby yourself")
-		}
-		value, first = lastOf(all), false
+		all = append(all, lastOf(of))
 	}
-	return value, nil
+	return all, nil
 }
 
 // expanded are the options of an entry, with variables of GRUB's ("$kernelopts") as its environment block has them.

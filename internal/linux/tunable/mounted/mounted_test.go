@@ -209,7 +209,7 @@ func TestUnit(t *testing.T) {
 	const file = "/etc/systemd/system/srv-my\\x2ddb.mount.d/90-bulkhead.conf"
 	files := map[string]string{"run/systemd/system/x": "", "etc/fstab": "U=1 / ext4 defaults 0 1\n",
 		"usr/lib/systemd/system/srv-my\\x2ddb.mount":            "[Mount]\nType=ext4\nOptions=nodev\n",
-		"etc/systemd/system/srv-my\\x2ddb.mount.d/10-site.conf": "[Mount]\nOptions = nodev,relatime\n"}
+		"etc/systemd/system/srv-my\\x2ddb.mount.d/10-site.conf": "[Mount]\nOptions = \\\n\tnodev,relatime\n"}
 	h := newHost(t, files)
 	a := mounted.Listed{Host: h}
 	conformance.Run(t, conformance.Case{Actuator: a, Target: mounted.Target("/srv/my-db/atime"),

@@ -108,9 +108,9 @@ func (h Host) unit(point string, none error) (u unit, err error) {
 	return u, nil
 }
 
-// keyOf is the last value of a key in a unit.
+// keyOf is the last value of a key in a unit. A backslash at the end of a line joins the next one.
 func keyOf(text, key string) (value string, sets bool) {
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(strings.ReplaceAll(text, "\\\n", " ")) {
 		if name, v, is := strings.Cut(strings.TrimSpace(line), "="); is && strings.TrimSpace(name) == key {
 			value, sets = strings.TrimSpace(v), true
 		}

@@ -33,34 +33,56 @@ type Host struct {
 type Settings struct{ Host }
 
 // text is what a file holds. Directories of option files may belong to an account of a database, which could have root
-// read another file there and write it down for all: a file that is a link or not of this process's account is not
-// read.
+// read another file there and write it down for all, or wait for ever: what is a link, no regular file, or not of this
+// process's account or the directory's, is not read.
 func (h Host) text(file string) (string, error) {
-	if h.Dir == "" {
-		return h.Root.ReadText(file)
+	if h.Dir == "" && !h.Root.Live() {
+		text, err := h.Root.ReadFile(file)
+		return string(text), err
 	}
-	f, err := os.OpenFile(filepath.Join(h.Dir, file), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		if errors.Is(err, unix.ELOOP) {
-			err = change.Gone(file + " is a link, and not of bulkhead's making: take it away")
-		}
+	at := filepath.Join("/", h.Dir, file)
+	all, is, err := regular(at, unix.O_NOFOLLOW)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return "", err
+	case errors.Is(err, errIrregular), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENXIO),
+		errors.Is(err, unix.ENOTDIR):
+		return "", change.Gone(file + " is a link or no regular file, and not of bulkhead's making: take it away")
+	case err != nil:
+		return "", err
+	}
+	dir, err := ownfile.OwnerOf(filepath.Dir(at))
+	if err != nil {
+		return "", err
+	}
+	if int(is.Uid) != os.Geteuid() && is.Uid != dir.Uid || is.Nlink != 1 {
+		return "", change.Gone(file + " belongs to somebody else, and is not of bulkhead's making: take it away")
+	}
+	return all, nil
+}
+
+// errIrregular says that a file is not read.
+var errIrregular = errors.New("no regular file, or too long")
+
+// regular is the text of a regular file of at most 64 KiB on this machine. It waits for nobody.
+func regular(at string, flag int) (text string, is *syscall.Stat_t, err error) {
+	const longest = 64 << 10
+	f, err := os.OpenFile(at, os.O_RDONLY|unix.O_NONBLOCK|flag, 0)
+	if err != nil {
+		return "", nil, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	is, known := info.Sys().(*syscall.Stat_t)
-	if !known || !info.Mode().IsRegular() || int(is.Uid) != os.Geteuid() || is.Nlink != 1 {
-		return "", change.Gone(file + " belongs to somebody else, and is not of bulkhead's making: take it away")
+	if !known || !info.Mode().IsRegular() || info.Size() > longest {
+		return "", nil, errIrregular
 	}
 	all, err := io.ReadAll(io.LimitReader(f, longest))
-	return string(all), err
+	return string(all), is, err
 }
-
-// longest is the most that is read of a file, in bytes.
-const longest = 64 << 10
 
 // file is what the file holds: lines in order, or the text of somebody else.
 func (h Host) file(file string) (lines []string, foreign string, err error) {
@@ -151,11 +173,12 @@ func (h Host) Reread(dir string) error {
 	if err != nil {
 		return fmt.Errorf("look for PostgreSQL: %w", err)
 	}
+	beside := h.resolved(path.Dir(dir))
 	for _, name := range pids {
-		if config := h.configOf(name); config == "" || path.Dir(config) != path.Dir(dir) {
+		if h.besideConfig(name) != beside {
 			continue
 		}
-		if err := h.hup(name, path.Dir(dir)); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		if err := h.hup(name, beside); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			return fmt.Errorf("have PostgreSQL, process %s, read its files again: %w", name, err)
 		}
 	}
@@ -176,10 +199,27 @@ func (h Host) hup(name, dir string) error {
 		return err
 	}
 	defer func() { _ = p.Release() }()
-	if path.Dir(h.configOf(name)) != dir {
+	if h.besideConfig(name) != dir {
 		return os.ErrProcessDone
 	}
 	return p.Signal(syscall.SIGHUP)
+}
+
+// besideConfig is the directory of the configuration file of a postmaster, "" for another process.
+func (h Host) besideConfig(pid string) string {
+	config := h.configOf(pid)
+	if config == "" {
+		return ""
+	}
+	return h.resolved(path.Dir(config))
+}
+
+// resolved is a directory without links: a server may have been given another path of it.
+func (h Host) resolved(dir string) string {
+	if at, err := h.Root.EvalSymlinks(dir); err == nil {
+		return at
+	}
+	return dir
 }
 
 // configOf is the configuration file of a postmaster, "" for another process. The postmaster works in its data
@@ -218,13 +258,12 @@ func Overruled(root *sysroot.FS, wanted map[change.Target]string, by map[change.
 			if name <= path.Base(file) || path.Ext(name) != path.Ext(file) {
 				continue
 			}
-			text, _ := root.ReadText(path.Join(path.Dir(file), name))
+			text, _, _ := regular(root.Path(path.Join(path.Dir(file), name)), 0) // what is no file sets nothing
 			for number, line := range strings.Split(text, "\n") {
-				key, value, is := strings.Cut(line, "=")
-				value = strings.Trim(strings.TrimSpace(value), `'"`)
+				value, sets := s.in(line)
 				switch {
-				case !is || strings.ReplaceAll(strings.TrimSpace(key), "-", "_") != s.name:
-				case strings.EqualFold(value, want):
+				case !sets:
+				case plain(value) == plain(want):
 					delete(by, target)
 				default:
 					by[target] = fmt.Sprintf("line %d of %s sets %s", number+1, path.Join(path.Dir(file), name), value)
@@ -232,4 +271,33 @@ func Overruled(root *sysroot.FS, wanted map[change.Target]string, by map[change.
 			}
 		}
 	}
+}
+
+// in is the value that a line of an option file gives a setting: "fsync = off # now", "fsync off",
+// "skip-innodb-doublewrite".
+func (s setting) in(line string) (value string, sets bool) {
+	line, _, _ = strings.Cut(line, "#")
+	words := strings.Fields(strings.Replace(line, "=", " ", 1))
+	if len(words) == 0 {
+		return "", false
+	}
+	value = strings.Trim(strings.Join(words[1:], " "), `'"`)
+	switch strings.ReplaceAll(strings.ToLower(words[0]), "-", "_") {
+	case s.name:
+		return value, true
+	case "skip_" + s.name:
+		return "OFF", true
+	}
+	return "", false
+}
+
+// plain is one word for values that mean the same: "1" and "yes" are "on".
+func plain(value string) string {
+	switch value = strings.ToLower(value); value {
+	case "1", "true", "yes", "": // an option without a value is on
+		return "on"
+	case "0", "false", "no":
+		return "off"
+	}
+	return value
 }

@@ -2,11 +2,14 @@ package optionfile_test
 
 import (
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"bulkhead/internal/change"
 	"bulkhead/internal/change/conformance"
@@ -126,6 +129,94 @@ func TestNotItsOwn(t *testing.T) {
 	}
 }
 
+// A file of the directory's owner is bulkhead's, as after a chown -R or a copy by the server's tools; of another it is
+// not.
+func TestOwner(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("files of other accounts need root")
+	}
+	h := newHost(t, dirs(nil))
+	a, at := optionfile.Settings{Host: h}, filepath.Join(h.Dir, pg)
+	if err := os.Chown(filepath.Dir(at), 12345, -1); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Write(t.Context(), pg+"/fsync", "on"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(at, 12345, -1); err != nil {
+		t.Fatal(err)
+	}
+	if value, err := a.Read(t.Context(), pg+"/fsync"); value != "on" || err != nil {
+		t.Errorf("of the owner of its directory: %q, %v", value, err)
+	}
+	if err := os.Chown(at, 54321, -1); err != nil {
+		t.Fatal(err)
+	}
+	if value, err := a.Read(t.Context(), pg+"/fsync"); value != "" || !errors.Is(err, change.ErrGone) {
+		t.Errorf("of another: %q, %v", value, err)
+	}
+}
+
+// What the account of a database can put there instead of a file keeps nobody waiting, and is no error of the host's.
+func TestIrregular(t *testing.T) {
+	h := newHost(t, dirs(nil))
+	at := filepath.Join(h.Dir, pg)
+	later := filepath.Join(filepath.Dir(at), "zzz.conf")
+	for name, make := range map[string]func(at string) error{
+		"a FIFO": func(at string) error { return syscall.Mkfifo(at, 0o600) },
+		"a socket": func(at string) error {
+			l, err := net.ListenUnix("unix", &net.UnixAddr{Name: at})
+			if err == nil {
+				l.SetUnlinkOnClose(false)
+				err = l.Close()
+			}
+			return err
+		},
+		"a directory": func(at string) error { return os.Mkdir(at, 0o700) },
+	} {
+		dir := t.TempDir() // names of sockets are short
+		t.Chdir(filepath.Dir(at))
+		for _, file := range []string{filepath.Base(at), filepath.Base(later)} {
+			if err := make(file); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Chdir(dir)
+		done := goOn(func() {
+			for _, root := range []optionfile.Host{h, {Root: sysroot.New("/")}} {
+				addr := pg
+				if root.Dir == "" {
+					addr = at
+				}
+				_, err := optionfile.Settings{Host: root}.Read(t.Context(), addr+"/fsync")
+				if !errors.Is(err, change.ErrGone) {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+			by := map[change.Target]string{}
+			optionfile.Overruled(h.Root, map[change.Target]string{optionfile.Target(pg + "/fsync"): "on"}, by)
+			if len(by) > 0 {
+				t.Errorf("%s: %v", name, by)
+			}
+		})
+		select {
+		case <-done:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%s: it waits", name)
+		}
+		if err := errors.Join(os.Remove(at), os.Remove(later)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// goOn calls a function beside the test.
+func goOn(do func()) (done chan struct{}) {
+	done = make(chan struct{})
+	go func() { do(); close(done) }()
+	return done
+}
+
 func TestCheck(t *testing.T) {
 	for addr, value := range map[string]string{
 		"/etc/mysql/my.cnf/sync_binlog":         "1",
@@ -160,10 +251,13 @@ func TestReread(t *testing.T) {
 	if err := os.Symlink("/srv/pg", filepath.Join(h.Dir, "proc/14/cwd")); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Symlink("/srv/pg", filepath.Join(h.Dir, "pgdata")); err != nil {
+		t.Fatal(err)
+	}
 	var told []int
 	h.Signal = func(pid int) error { told = append(told, pid); return nil }
 	for dir, want := range map[string][]int{"/etc/postgresql/15/main/conf.d": {11}, "/srv/pg/conf.d": {14},
-		"/none/conf.d": nil} {
+		"/pgdata/conf.d": {14}, "/none/conf.d": nil} {
 		told = nil
 		if err := h.Reread(dir); err != nil || !slices.Equal(told, want) {
 			t.Errorf("%s: %v were told, want %v; %v", dir, told, want, err)
@@ -171,18 +265,33 @@ func TestReread(t *testing.T) {
 	}
 }
 
-// A file of a later name that sets another value wins, and is named; one that sets the same does not.
+// A file of a later name that sets another value wins, and is named; one that sets the same does not, however it is
+// written.
 func TestOverruled(t *testing.T) {
-	h := newHost(t, dirs(map[string]string{"etc/mysql/conf.d/zzz.cnf": "[mysqld]\nsync-binlog = 0\n",
-		"etc/mysql/conf.d/zzz.txt":                "innodb_doublewrite = OFF\n",
-		"etc/postgresql/15/main/conf.d/zz-z.conf": "fsync = 'off'\n",
-		"etc/postgresql/15/main/conf.d/zzzz.conf": "fsync = on\n"}))
-	binlog, double := optionfile.Target(my+"/sync_binlog"), optionfile.Target(my+"/innodb_doublewrite")
-	by := map[change.Target]string{}
-	optionfile.Overruled(h.Root, map[change.Target]string{binlog: "1", double: "ON",
-		optionfile.Target(pg + "/fsync"): "on"}, by)
-	if len(by) != 1 || by[binlog] != "line 2 of /etc/mysql/conf.d/zzz.cnf sets 0" {
-		t.Errorf("%v", by)
+	for _, tt := range []struct{ target, want, line, sets string }{
+		{my + "/sync_binlog", "1", "sync-binlog = 0", "0"},
+		{my + "/sync_binlog", "1", "sync_binlog=1 # the safe one", ""},
+		{my + "/sync_binlog", "1", "#sync_binlog = 0", ""},
+		{my + "/innodb_doublewrite", "ON", "innodb_doublewrite", ""},
+		{my + "/innodb_doublewrite", "ON", "innodb-doublewrite = 1", ""},
+		{my + "/innodb_doublewrite", "ON", "skip-innodb-doublewrite", "OFF"},
+		{pg + "/fsync", "on", "fsync = 'off' # for the night", "off"},
+		{pg + "/fsync", "on", "fsync\toff", "off"},
+		{pg + "/fsync", "on", "FSYNC = yes", ""},
+		{pg + "/fsync", "on", "fsyncs = off", ""},
+	} {
+		file := filepath.Join(filepath.Dir(filepath.Dir(tt.target)), "zzz"+filepath.Ext(filepath.Dir(tt.target)))
+		h := newHost(t, dirs(map[string]string{file: "\n" + tt.line + "\n", file + ".txt": "sync_binlog = 7\n"}))
+		by := map[change.Target]string{}
+		target := optionfile.Target(tt.target)
+		optionfile.Overruled(h.Root, map[change.Target]string{target: tt.want}, by)
+		want := ""
+		if tt.sets != "" {
+			want = "line 2 of " + file + " sets " + tt.sets
+		}
+		if by[target] != want {
+			t.Errorf("%s: %q, want %q", tt.line, by[target], want)
+		}
 	}
 }
 

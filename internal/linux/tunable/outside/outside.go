@@ -50,6 +50,9 @@ func (a Actuator) Undo(ctx context.Context, c change.Change) (bool, error) {
 			return false, err
 		}
 	}
+	if parts, is := a.Actuator.(Parted); is && parts.Half(c) {
+		return true, change.Set(ctx, a, c.Target, c.Undo)
+	}
 	undone, err := change.Restore(ctx, a, c)
 	if left, is := a.Actuator.(Leaver); err == nil && is && left.Left(c.Addr) {
 		now, err := a.Read(ctx, c.Addr)
@@ -64,6 +67,10 @@ func (a Actuator) Undo(ctx context.Context, c change.Change) (bool, error) {
 // Leaver is implemented by actuators that leave something behind when they are killed while they write. The next Write
 // takes it away.
 type Leaver interface{ Left(addr string) bool }
+
+// Parted is implemented by actuators whose values are in several places each, of which a Write that is cut off leaves
+// some as they were. Then there is no one value to read.
+type Parted interface{ Half(c change.Change) bool }
 
 // AfterBoot is the change: a file of the host set the value again.
 func (Actuator) AfterBoot(c change.Change) change.Change { return c }

@@ -71,6 +71,34 @@ func TestActuator(t *testing.T) {
 	}
 }
 
+// parted is a value in two places.
+type parted struct {
+	value
+	other string
+}
+
+func (p *parted) Read(context.Context, string) (string, error) {
+	if p.now != p.other {
+		return "", change.Gone("they differ")
+	}
+	return p.now, nil
+}
+
+func (p *parted) Write(_ context.Context, _, now string) error { p.now, p.other = now, now; return nil }
+func (p *parted) Half(c change.Change) bool                    { return p.now != p.other && p.other == c.Old }
+
+// What a write that was cut off left in a part of the places is undone in all, and what somebody else has there is not.
+func TestHalf(t *testing.T) {
+	for other, undone := range map[string]bool{"old": true, "another": false} {
+		p := &parted{value{now: "new"}, other}
+		a := outside.Actuator{Actuator: p, Kind: "k"}
+		c := change.Of(change.Target{Kind: "k", Addr: "a"}, "old", "new")
+		if got, err := a.Undo(t.Context(), c); got != undone || err != nil || (p.now == "old") != undone {
+			t.Errorf("%s: undone %t, %v: %q and %q", other, got, err, p.now, p.other)
+		}
+	}
+}
+
 func TestSandboxed(t *testing.T) {
 	for own, want := range map[string]bool{"mnt:[1]": false, "mnt:[2]": true, "": false} {
 		dir := t.TempDir()

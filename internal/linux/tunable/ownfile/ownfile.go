@@ -46,8 +46,10 @@ func sum(body string) string {
 	return hex.EncodeToString(s[:8])
 }
 
-// Write has a file hold a body, or takes it away (""). It makes the directory; with it goes one that is empty then,
-// where emptied is set. The path is that on this machine.
+// Write has a file hold a body, or takes it away (""). All may read it, whatever the umask is, and it belongs to the
+// owner of its directory: of one in the data directory of a database that is its account, which copies and replaces all
+// files there (pg_rewind(1) fails at one that it cannot write). It makes the directory; with it goes one that is empty
+// then, where emptied is set. The path is that on this machine.
 func Write(at, body string, emptied bool) error {
 	if err := Tidy(at, emptied && body == ""); err != nil {
 		return err
@@ -79,7 +81,14 @@ func Write(at, body string, emptied bool) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as distributions have it
 		return err
 	}
-	if _, err := atomicfile.Write(atomicfile.OS{}, at, []byte(Text(body)), 0o644); err != nil {
+	owner, err := OwnerOf(dir)
+	if err == nil {
+		if int(owner.Uid) == os.Geteuid() { // the agent's sandbox forbids chown(2), also of the group
+			owner.Gid = uint32(os.Getegid()) //nolint:gosec // a group is no larger
+		}
+		err = put(at, at+unfinished, Text(body), 0o644, owner)
+	}
+	if err != nil {
 		return err
 	}
 	return atomicfile.SyncDir(atomicfile.OS{}, filepath.Dir(dir))
@@ -95,7 +104,7 @@ func Left(at string, emptied bool) bool {
 	return emptied && err == nil && len(entries) == 0
 }
 
-// unfinished is what package atomicfile adds to the name of a file that is not whole yet.
+// unfinished is added to the name of a file that is not whole yet.
 const unfinished = ".tmp"
 
 // Tidy takes that away.

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 
 	"bulkhead/internal/linux/tunable/ownfile"
@@ -72,5 +73,38 @@ func TestTidy(t *testing.T) {
 	}
 	if _, err := os.Stat(at); err != nil {
 		t.Error(err)
+	}
+}
+
+// All may read a file, as an engine must at its start, whatever the umask is; it belongs to the owner of its directory.
+func TestOfItsDirectory(t *testing.T) {
+	owners := []int{os.Geteuid()}
+	if owners[0] == 0 {
+		owners = append(owners, 12345)
+	}
+	for _, owner := range owners {
+		dir, group := t.TempDir(), os.Getegid()
+		if owner != os.Geteuid() {
+			group = 54321
+		}
+		if os.Geteuid() == 0 {
+			if err := os.Chown(dir, owner, 54321); err != nil {
+				t.Fatal(err)
+			}
+		}
+		at := filepath.Join(dir, "own.conf")
+		mask := syscall.Umask(0o077)
+		err := ownfile.Write(at, "ours\n", false)
+		syscall.Umask(mask)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if is := info.Sys().(*syscall.Stat_t); info.Mode() != 0o644 || int(is.Uid) != owner || int(is.Gid) != group {
+			t.Errorf("it has mode %v and owner %d:%d, want 0644 and %d:%d", info.Mode(), is.Uid, is.Gid, owner, group)
+		}
 	}
 }
