@@ -230,11 +230,11 @@ Start here:
 	return root
 }
 
-// zfsCmd gives the verb zfs: a look, and snapshots.
+// zfsCmd gives the verb zfs: a look, moves, snapshots, and copies.
 func zfsCmd(s *session) *cobra.Command {
 	c := advice.ZFS(s.out, s.look, s.print)
-	c.AddCommand(copies.Session{Open: s.open, Print: s.print, Out: s.out, Err: s.err, State: &s.state,
-		Who: who}.Commands()...)
+	c.AddCommand(copies.Session{Open: s.open, Print: s.print, Out: s.out, Err: s.err, State: &s.state, Who: who,
+		Policy: &s.policy, Apply: s.applyPolicy, Run: s.runArgs}.Commands()...)
 	return c
 }
 

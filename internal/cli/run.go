@@ -71,7 +71,7 @@ which systemctl status PID shows and which is gone when the command ends.
 
 // again gives the arguments that start the command in the same way, without --tty.
 func (r *run) again(group string, argv []string) []string {
-	args := []string{"bulkhead", "--policy", r.policy, "--state", r.state, "--socket", r.socket, "run"}
+	args := r.runArgs()
 	if r.user != "" {
 		args = append(args, "--user", r.user)
 	}

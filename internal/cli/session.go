@@ -179,6 +179,21 @@ func who() string {
 	return name
 }
 
+// runArgs are how this program is called for the verb run, up to its name.
+func (s *session) runArgs() []string {
+	return []string{"bulkhead", "--policy", s.policy, "--state", s.state, "--socket", s.socket, "run"}
+}
+
+// applyPolicy puts the policy file in force, as part of another verb.
+func (s *session) applyPolicy(ctx context.Context, reason string) error {
+	sources, err := yamlform.Read(s.policy)
+	if err != nil {
+		return err
+	}
+	_, _, err = s.do(ctx, api.Request{Verb: "apply", Reason: reason, Sources: sources})
+	return err
+}
+
 // watchdogArgs are the arguments that make this program a watchdog of changes recorded in the same state directory.
 func (s *session) watchdogArgs() []string { return []string{"--state", s.state, "watchdog"} }
 

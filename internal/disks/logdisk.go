@@ -16,8 +16,8 @@ import (
 )
 
 // LogNotes says which limits on writing a database's commits wait for: those of its group, or of one above, on a device
-// that holds its redo log. A commit waits there behind whatever else the group writes and asks the disk to keep. What
-// cannot be read is left out.
+// that holds its redo log. A commit waits there behind whatever else the group writes and asks the disk to keep. Of a
+// database on ZFS it says that they do not hold it there. What cannot be read is left out.
 func LogNotes(h *host.Host, v *snapshot.Snapshot) []plan.Note {
 	var notes []plan.Note
 	var storage *blockdev.Storage // read once, and only where something is limited
@@ -34,18 +34,37 @@ func LogNotes(h *host.Host, v *snapshot.Snapshot) []plan.Note {
 			}
 		}
 		files, _ := datafiles.Of(inst, v.Observed.Processes, recognise.SourceOf(h))
-		for _, f := range placeFiles(storage, inst.Main.PID, files) {
-			if f.Kind != datafiles.Redo && f.Kind != datafiles.Binlog || f.Place.Layer == nil {
-				continue
-			}
-			for _, s := range limited {
-				if liesOn(f.Place.Layer, s.Dev) && !slices.ContainsFunc(notes, about(group, s)) {
-					notes = append(notes, plan.Note{Group: group, Key: s.Key, Text: fmt.Sprintf(
-						"%s on %s: the %s of %s (%s) is written there, so each of its commits waits for this limit, "+
-							"behind all that the group writes and syncs: a backup that syncs takes the whole of it. "+
-							"Put backups into a group of their own, and limit that one",
-						s.Key, s.On, f.Kind, inst.Name(), f.Path)})
-				}
+		notes = append(notes, notesOn(group, inst.Name(), placeFiles(storage, inst.Main.PID, files), limited)...)
+	}
+	return notes
+}
+
+// notesOn are the notes on one instance's files, whose group has limits on writing.
+func notesOn(group, instance string, files []PlacedFiles, limited []policy.Setting) (notes []plan.Note) {
+	pooled := false
+	for _, f := range files {
+		if f.Place.Layer == nil {
+			continue
+		}
+		if f.Place.Layer.Filesystem == blockdev.OnPool && !pooled {
+			pooled = true
+			notes = append(notes, plan.Note{Group: group, Key: limited[0].Key, Text: fmt.Sprintf(
+				"the %s of %s (%s) is on ZFS, whose writes, of a txg and of the ZIL, come from threads of the kernel: "+
+					"no limit on writing (%s on %s) holds this group on the disks of its pool, on cgroup v1 or v2. "+
+					"Instead, cpu.limit bounds what it can ask for, a file system on a ZFS volume (zvol) can be "+
+					"limited, and the server's own settings bound what it writes in the background "+
+					"(innodb_io_capacity_max)", f.Kind, instance, f.Path, limited[0].Key, limited[0].On)})
+		}
+		if f.Kind != datafiles.Redo && f.Kind != datafiles.Binlog {
+			continue
+		}
+		for _, s := range limited {
+			if liesOn(f.Place.Layer, s.Dev) && !slices.ContainsFunc(notes, about(group, s)) {
+				notes = append(notes, plan.Note{Group: group, Key: s.Key, Text: fmt.Sprintf(
+					"%s on %s: the %s of %s (%s) is written there, so each of its commits waits for this limit, "+
+						"behind all that the group writes and syncs: a backup that syncs takes the whole of it. "+
+						"Put backups into a group of their own, and limit that one",
+					s.Key, s.On, f.Kind, instance, f.Path)})
 			}
 		}
 	}

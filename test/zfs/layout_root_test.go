@@ -236,11 +236,11 @@ func TestLayoutOfMariaDB(t *testing.T) {
 	}
 }
 
-// killed runs a verb that dies after some steps; "" where it came to its end.
-func (p *plain) killed(step int, args ...string) string {
-	p.r.t.Helper()
-	cmd := p.r.command(args...)
-	cmd.Env = append(os.Environ(), "BULKHEAD_TEST_LAYOUT="+strconv.Itoa(step))
+// killed runs a verb that dies after some steps, as a variable says; "" where it came to its end.
+func (r *rig) killed(variable string, step int, args ...string) string {
+	r.t.Helper()
+	cmd := r.command(args...)
+	cmd.Env = append(os.Environ(), variable+"="+strconv.Itoa(step))
 	out, err := cmd.CombinedOutput()
 	at := regexp.MustCompile(`(?m)^killed at: (.*)$`).FindSubmatch(out)
 	var failed *exec.ExitError
@@ -250,7 +250,7 @@ func (p *plain) killed(step int, args ...string) string {
 	case errors.As(err, &failed) && at != nil:
 		return string(at[1])
 	}
-	p.r.t.Fatalf("bulkhead %q: %v\n%s", args, err, out)
+	r.t.Fatalf("bulkhead %q: %v\n%s", args, err, out)
 	return ""
 }
 
@@ -267,7 +267,7 @@ func TestLayoutKilled(t *testing.T) {
 	forth, back := 0, 0 // how many steps are let pass
 	was := p.sums()
 	for ends := 0; ends < 2 && !t.Failed(); {
-		at := p.killed(forth, "zfs", "apply", p.name, "--pool", pool)
+		at := r.killed("BULKHEAD_TEST_LAYOUT", forth, "zfs", "apply", p.name, "--pool", pool)
 		ends = 0
 		if at == "" {
 			ends++
@@ -284,7 +284,7 @@ func TestLayoutKilled(t *testing.T) {
 				t.Fatalf("killed at %q: checksums before:\n%s\nafter:\n%s", at, was, now)
 			}
 			p.write()
-			if step := p.killed(back, "zfs", "rollback", p.name); step != "" {
+			if step := r.killed("BULKHEAD_TEST_LAYOUT", back, "zfs", "rollback", p.name); step != "" {
 				at = step
 				seen = append(seen, "back: "+step)
 			} else {

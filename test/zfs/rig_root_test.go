@@ -52,6 +52,8 @@ type rig struct {
 	t       *testing.T
 	dir     string
 	program string
+	policy  string
+	copies  string // the directory of copies
 }
 
 func newRig(t *testing.T) *rig {
@@ -64,7 +66,7 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, dir: dir, program: filepath.Join(dir, "bulkhead")}
+	r := &rig{t: t, dir: dir, program: filepath.Join(dir, "bulkhead"), policy: filepath.Join(dir, "policy.yaml")}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -133,7 +135,7 @@ func (r *rig) bulkhead(args ...string) (out, said string, code int) {
 
 func (r *rig) command(args ...string) *exec.Cmd {
 	return exec.Command(r.program, append([]string{"--state", filepath.Join(r.dir, "state"), "--policy",
-		filepath.Join(r.dir, "policy.yaml"), "--socket", filepath.Join(r.dir, "none")}, args...)...)
+		r.policy, "--socket", filepath.Join(r.dir, "none")}, args...)...)
 }
 
 // does runs it and expects success; v, if not nil, takes its JSON.

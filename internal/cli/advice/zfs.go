@@ -27,12 +27,13 @@ func ZFS(out io.Writer, look func() (*transaction.Controller, error), print func
 ) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "zfs",
-		Short: "databases on ZFS: a look, the move onto it, snapshots",
-		Long: "zfs looks at databases on ZFS, moves them onto data sets and back, and makes, lists and removes " +
-			"snapshots of them.",
+		Short: "databases on ZFS: a look, the move onto it, snapshots, copies",
+		Long: "zfs looks at databases on ZFS, moves them onto data sets and back, makes, lists and removes snapshots " +
+			"of them, and copies with servers of their own out of these.",
 		Example: `  bulkhead zfs check
   bulkhead zfs plan mysql3306 --pool tank
-  bulkhead zfs snapshot mysql3306 before-upgrade`,
+  bulkhead zfs snapshot mysql3306 before-upgrade
+  bulkhead zfs clone mysql3306@before-upgrade --as dev1 --class developer`,
 	}
 	c.AddCommand(zfsCheckCmd(out, look, print))
 	return c

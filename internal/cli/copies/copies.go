@@ -1,5 +1,5 @@
-// Package copies has the verbs of zfs that change something: those that move a database onto data sets and back, and
-// those that make, list and remove snapshots.
+// Package copies has the verbs of zfs that change something: those that move a database onto data sets and back, those
+// that make, list and remove snapshots, and those that make and remove copies with servers of their own.
 package copies
 
 import (
@@ -35,6 +35,11 @@ type Session struct {
 	Err   io.Writer                               // for what is no answer
 	State *string                                 // the state directory; read when a verb runs
 	Who   func() string
+	// Policy is the policy file; read when a verb runs. Apply puts it in force, and Run is how this program is called
+	// for the verb run.
+	Policy *string
+	Apply  func(ctx context.Context, reason string) error
+	Run    func() []string
 }
 
 // changing are the flags of verbs that change something.

@@ -293,15 +293,20 @@ func (s Session) moves(cmd *cobra.Command, f layout, name, verb string,
 	if _, err := m.Load(name); err != nil { // a name that is none makes no file
 		return err
 	}
-	if err := os.MkdirAll(m.Dir, 0o700); err != nil {
+	return w.locked(m.Dir, name, verb, func() error { return do(cmd.Context(), w, m) })
+}
+
+// locked does what changes the thing of a name in a directory of records, while nobody else does.
+func (w *work) locked(dir, name, verb string, do func() error) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	lock, err := statedir.TakeLock(filepath.Join(m.Dir, name+".lock"), statedir.Holder{PID: w.Self.PID, Verb: verb,
+	lock, err := statedir.TakeLock(filepath.Join(dir, name+".lock"), statedir.Holder{PID: w.Self.PID, Verb: verb,
 		Who: w.Who(), Since: time.Now()})
 	if err != nil {
 		return err
 	}
-	err = do(cmd.Context(), w, m)
+	err = do()
 	_ = lock.Truncate(0)
 	return errors.Join(err, lock.Close())
 }

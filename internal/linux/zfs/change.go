@@ -47,6 +47,17 @@ func (t Tools) Create(ctx context.Context, properties map[string]string, name st
 	return err
 }
 
+// Clone makes a file system that begins with what a snapshot of the same pool holds. It takes no property that was set
+// on the snapshot's own file system. ZFS mounts it where canmount is not off or noauto.
+func (t Tools) Clone(ctx context.Context, properties map[string]string, snapshot, name string) error {
+	args := []string{"clone"}
+	for _, property := range slices.Sorted(maps.Keys(properties)) {
+		args = append(args, "-o", property+"="+properties[property])
+	}
+	_, err := t.Run(ctx, t.ZFS, append(args, snapshot, name)...)
+	return err
+}
+
 // Mount mounts a file system at its mountpoint.
 func (t Tools) Mount(ctx context.Context, name string) error {
 	_, err := t.Run(ctx, t.ZFS, "mount", name)

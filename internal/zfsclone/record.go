@@ -1,0 +1,104 @@
+package zfsclone
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"bulkhead/internal/api"
+	"bulkhead/internal/atomicfile"
+)
+
+// Phase is how far a copy is.
+type Phase string
+
+// Phases. A copy that is being made is made anew by the next call, and nothing of it counts.
+const (
+	Making   Phase = "making"
+	Ready    Phase = "ready"
+	Dropping Phase = "dropping"
+)
+
+// Record is a copy that was begun. It is on the disk before each step that it tells of.
+type Record struct {
+	Version int       `json:"version"`
+	ID      string    `json:"id"` // the property Owner of what was made
+	Phase   Phase     `json:"phase"`
+	Begun   time.Time `json:"begun"`
+	Plan    *Plan     `json:"plan"`
+	// Refreshed says that the copy was there before: what fails leaves it to another try.
+	Refreshed bool `json:"refreshed,omitempty"`
+}
+
+// Owner is the property of data sets that says which copy they belong to.
+const Owner = "bulkhead:clone"
+
+const recordVersion = 1
+
+// Records are the copies of a host, each in a file of a directory.
+type Records struct{ Directory string }
+
+func (r Records) path(name string) string { return filepath.Join(r.Directory, name+".json") }
+
+// Load gives the record of a copy; nil where there is none.
+func (r Records) Load(name string) (*Record, error) {
+	if err := CheckName(name); err != nil {
+		return nil, err
+	}
+	data, err := (atomicfile.OS{}).ReadFile(r.path(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	var rec Record
+	if err == nil {
+		err = json.Unmarshal(data, &rec)
+	}
+	if err == nil && (rec.Version != recordVersion || rec.ID == "" || rec.Plan == nil || rec.Plan.Name != name ||
+		len(rec.Plan.Sets) < 2) {
+		err = fmt.Errorf("it is of version %d, or not whole", rec.Version)
+	}
+	if err != nil {
+		return nil, api.Errorf(api.CodeFailed, "nothing was changed; the file says which data sets are the copy's",
+			"read %q: %w", r.path(name), err)
+	}
+	return &rec, nil
+}
+
+// Names are those of all copies.
+func (r Records) Names() []string {
+	names := []string{}
+	entries, _ := os.ReadDir(r.Directory)
+	for _, e := range entries {
+		if name, is := strings.CutSuffix(e.Name(), ".json"); is {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// save puts a record on the disk.
+func (r Records) save(rec *Record) error {
+	data, err := json.MarshalIndent(rec, "", " ")
+	if err == nil {
+		err = os.MkdirAll(r.Directory, 0o700)
+	}
+	if err == nil {
+		_, err = atomicfile.Write(atomicfile.OS{}, r.path(rec.Plan.Name), data, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("write down the step: %w", err)
+	}
+	return nil
+}
+
+func (r Records) remove(name string) error {
+	if err := os.Remove(r.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return atomicfile.SyncDir(atomicfile.OS{}, r.Directory)
+}
