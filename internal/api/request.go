@@ -50,6 +50,10 @@ type Request struct {
 	Tune []state.Tuned `json:"tune,omitempty"`
 	// Rules are those whose settings `tune rollback` gives back; none is all of them.
 	Rules []string `json:"rules,omitempty"`
+	// Enforce are domains of SELinux of which `tune rollback` takes back that they are permissive, and nothing else.
+	// EnforceFor is for how long they become permissive again when something is denied to them; 0 is not.
+	Enforce    []string      `json:"enforce,omitempty"`
+	EnforceFor time.Duration `json:"enforce_for,omitempty"`
 
 	// Caller is who asks, when that is not root; the agent fills it in.
 	Caller *Caller `json:"-"`
@@ -65,6 +69,12 @@ func (r Request) What() string {
 		if !slices.Contains(words, t.Rule) {
 			words = append(words, t.Rule)
 		}
+	}
+	for _, domain := range r.Enforce {
+		words = append(words, "--enforce", domain)
+	}
+	if r.EnforceFor > 0 {
+		words = append(words, "--watch", Span(r.EnforceFor))
 	}
 	if r.Of != "" {
 		words = append(words, r.Of)
@@ -177,6 +187,11 @@ func (r Request) validateTrial() error {
 			r.ConfirmWithin)
 	case r.ConfirmWithin != 0 && !slices.Contains(OnTrial, r.Verb):
 		return Errorf(CodeUsage, "", "%s does not wait to be confirmed", r.Verb)
+	case r.EnforceFor != 0 && (!within(r.EnforceFor) || len(r.Enforce) == 0 || r.ConfirmWithin != 0):
+		return Errorf(CodeUsage, "`bulkhead selinux apply --watch 1h`", "%s: what becomes enforced is watched for 1s "+
+			"to 720h, and does not wait to be confirmed", r.Verb)
+	case len(r.Enforce) > 0 && r.Verb != "tune rollback":
+		return Errorf(CodeUsage, "", "%s enforces no domains", r.Verb)
 	case r.Canary == "" && r.CanaryFor == 0:
 	case r.Verb != "apply" || r.Canary == "" || r.CanaryFor != 0 && !within(r.CanaryFor):
 		return Errorf(CodeUsage, "`bulkhead apply --canary GROUP --canary-for 2m`",

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -61,7 +62,10 @@ func tuneCmd(s *session) *cobra.Command {
 func selinuxCmd(s *session) *cobra.Command {
 	c := selinux.Command(s.out, s.look, s.print)
 	c.AddCommand(selinux.Changes(selinux.Session{Out: s.out, Open: s.open, Print: s.print, Change: s.change,
-		Flags: s.onTrial})...)
+		Flags: s.onTrial, Who: who, Do: func(ctx context.Context, q api.Request) (*api.Reply, error) {
+			reply, _, err := s.do(ctx, q)
+			return reply, err
+		}})...)
 	return c
 }
 

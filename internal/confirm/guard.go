@@ -11,6 +11,7 @@ import (
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
+	"bulkhead/internal/selinux/auditlog"
 	"bulkhead/internal/state"
 	"bulkhead/internal/transaction"
 )
@@ -64,6 +65,15 @@ func TakeBefore(ctx context.Context, c *transaction.Controller, v *transaction.V
 	for _, one := range w.Clauses {
 		if err := sourced(v, one); err != nil {
 			return nil, err
+		}
+	}
+	if len(w.Domains) > 0 {
+		log := &auditlog.Follower{Root: c.Host.Root, Since: w.Since}
+		_, err := log.Next(c.Now())
+		log.Close()
+		if err != nil {
+			return nil, api.Errorf(api.CodeFailed, "nothing was changed; denials are read from the log of auditd",
+				"watch what SELinux denies: %w", err)
 		}
 	}
 	w.Groups = map[string]state.Baseline{}
@@ -236,6 +246,13 @@ type guardian struct {
 	sampler metrics.Sampler
 	view    *transaction.View
 	samples map[string][]metrics.Sample // by group, of two windows and of uneven more
+	denials denials
+}
+
+// close ends the watch.
+func (g *guardian) close() {
+	g.sampler.Close()
+	g.denials.close()
 }
 
 // SampleEvery is the least time between two samples of a group.
@@ -247,6 +264,12 @@ const uneven = 4 * SampleEvery
 
 // look says what harm a change does; "" for none so far.
 func (g *guardian) look(ctx context.Context, w *state.Watch) (string, error) {
+	if why, err := g.denials.look(g.c, w); why != "" || err != nil {
+		return why, err
+	}
+	if len(w.Clauses) == 0 {
+		return "", nil
+	}
 	if g.view == nil {
 		v, _, err := g.c.Current(ctx, transaction.ViewOptions{})
 		if err != nil {

@@ -126,7 +126,7 @@ func (t *Supervisor) watched(trial *state.Trial, now time.Time) bool {
 
 // passed ends the watch of a guard that saw no harm.
 func (t *Supervisor) passed(ctx context.Context) (over bool, err error) {
-	t.guard.sampler.Close()
+	t.guard.close()
 	t.guard = guardian{c: t.c}
 	return t.settle(ctx, "guard", func(trial *state.Trial) (over bool, err error) {
 		t.c.Log.Info("the guard saw no harm", "change", trial.Named())
@@ -170,7 +170,7 @@ func (t *Supervisor) revert(ctx context.Context, why string) (over bool, err err
 
 // promote applies the rest of the policy that a canary went before.
 func (t *Supervisor) promote(ctx context.Context) (over bool, err error) {
-	t.guard.sampler.Close()
+	t.guard.close()
 	return t.settle(ctx, "apply", func(trial *state.Trial) (over bool, err error) {
 		d, err := state.Load(t.c.Store, state.DocCanary)
 		if err != nil || d.Prune(state.Moment{}).Canary == nil {

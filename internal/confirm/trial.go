@@ -245,7 +245,7 @@ func revert(ctx context.Context, c *transaction.Controller, t *state.Trial, why,
 		return c.Commit(r, reply, docs, func() error { return releaseNow(ctx, c, facts, s, []string{""}, r, reply) })
 	}
 	l := transaction.OptionsOver(s, b.Applied.Sources)
-	l.Tuned = b.Tuned
+	l.Tuned = askedAgain(b.Tuned, s.Tuned)
 	l.Overrides, l.Released, l.Facts, l.Lenient, l.Shares = living(b.Overrides, c.Now()), released, facts, true, true
 	l.Canary, l.Lifted, l.Conflicts = nil, b.Lifted, nil // what came since belongs to what is undone
 	l.Root = b.Applied.Root()
@@ -280,6 +280,17 @@ func revert(ctx context.Context, c *transaction.Controller, t *state.Trial, why,
 		// The change governed them again.
 		return releaseNow(ctx, c, facts, s, slices.Sorted(maps.Keys(b.Released)), r, reply)
 	})
+}
+
+// askedAgain has settings asked for that a change took back or changed: of others, what somebody else has changed since
+// stays.
+func askedAgain(before, now []state.Tuned) []state.Tuned {
+	all := slices.Clone(before)
+	for i := range all {
+		t := &all[i]
+		t.Asked = !slices.ContainsFunc(now, func(o state.Tuned) bool { return o.Name == t.Name && o.Value == t.Value })
+	}
+	return all
 }
 
 func withoutKey(docs map[string]any, key string) map[string]any {

@@ -11,6 +11,7 @@ import (
 	"bulkhead/internal/confirm"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/linux/tunable"
+	"bulkhead/internal/linux/tunable/sepolicy"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
 	"bulkhead/internal/revisions"
@@ -93,7 +94,7 @@ func untune(ctx context.Context, c *transaction.Controller, r api.Request, reply
 		}
 	}
 	defer func() {
-		if len(r.Rules) == 0 && slices.ContainsFunc(s.Tuned, func(t state.Tuned) bool {
+		if len(r.Rules) == 0 && len(r.Enforce) == 0 && slices.ContainsFunc(s.Tuned, func(t state.Tuned) bool {
 			return t.Rule == state.RuleSELinux
 		}) {
 			reply.Notes = append(reply.Notes, "settings of SELinux stay, as a database may need them: `bulkhead "+
@@ -101,11 +102,18 @@ func untune(ctx context.Context, c *transaction.Controller, r api.Request, reply
 		}
 	}()
 	left := slices.DeleteFunc(slices.Clone(s.Tuned), func(t state.Tuned) bool {
+		if len(r.Enforce) > 0 {
+			return t.Rule == state.RuleSELinux && slices.Contains(r.Enforce, sepolicy.PermissiveIn(t.Name))
+		}
 		return len(r.Rules) == 0 && t.Rule != state.RuleSELinux || slices.ContainsFunc(r.Rules, func(rule string) bool {
 			return strings.EqualFold(t.Rule, rule)
 		})
 	})
 	if len(left) == len(s.Tuned) {
+		if len(r.Enforce) > 0 {
+			reply.Text = "nothing to do: bulkhead has not made " + strings.Join(r.Enforce, ", ") + " permissive"
+			return nil
+		}
 		verb := "tune apply"
 		if slices.Equal(r.Rules, []string{state.RuleSELinux}) {
 			verb = "selinux apply"
@@ -155,7 +163,11 @@ func settle(ctx context.Context, c *transaction.Controller, r api.Request, reply
 	if r.DryRun {
 		return run()
 	}
-	return confirm.Commit(ctx, c, v, r, reply, s, docs, run)
+	watch := confirm.GuardOf(v)
+	if r.EnforceFor > 0 {
+		watch = confirm.WatchDenials(watch, r.Enforce, r.EnforceFor, c.Now())
+	}
+	return confirm.CommitWatched(ctx, c, v, r, reply, s, docs, watch, run)
 }
 
 // lasting is the name of a setting: where a disk has a lasting one, that one.

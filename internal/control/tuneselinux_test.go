@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -213,5 +214,73 @@ func TestTuneSELinuxChangedByOthers(t *testing.T) {
 		if !strings.Contains(shown(reply), part) {
 			t.Errorf("%q is missing in\n%s", part, shown(reply))
 		}
+	}
+}
+
+// A domain that becomes enforced is watched: what is denied to it makes it permissive again, what was set beside stays,
+// and the history says why. What was denied in permissive mode, to others or before does not; without a denial it stays
+// enforced.
+func TestEnforcedDomainIsWatched(t *testing.T) {
+	m := selinuxMachine(t)
+	p := policies[m]
+	const log = "var/log/audit/audit.log"
+	m.atTime("23 12:00")
+	denied := func(ago time.Duration, domain, extra string) {
+		at := m.Now().Add(-ago)
+		p.Put(log, p.Text(log)+fmt.Sprintf("type=AVC msg=audit(%d.000:7): avc:  denied  { write } for  pid=7 "+
+			"comm=\"mariadbd\" path=\"/srv/db/x\" scontext=system_u:system_r:%s:s0 "+
+			"tcontext=system_u:object_r:tmp_t:s0 tclass=file%s\n", at.Unix(), domain, extra))
+	}
+	m.tune(append(slices.Clone(selinuxSettings),
+		ofSELinux("module permissive_mysqld_t", "(typepermissive mysqld_t)"))...)
+	soaked := m.selinux()
+	enforce := api.Request{Verb: "tune rollback", Rules: []string{state.RuleSELinux}, Enforce: []string{"mysqld_t"},
+		EnforceFor: time.Hour}
+	if _, err := m.do(enforce); err == nil || !strings.Contains(err.Error(), "watch what SELinux denies") {
+		t.Errorf("without a log of auditd: %v", err)
+	}
+	if got := m.selinux(); got != soaked {
+		t.Errorf("and something was changed: %s", got)
+	}
+	p.Put(log, "")
+	denied(time.Hour, "mysqld_t", " permissive=0")
+	reply, err := m.do(enforce)
+	m.must(err)
+	if got := m.selinux(); got != tunedPolicy || !reply.Guarded.Equal(m.Now().Add(time.Hour)) {
+		t.Errorf("enforced, until %s, it is\n%s", reply.Guarded, got)
+	}
+	denied(0, "mysqld_t", " permissive=1")
+	denied(0, "httpd_t", " permissive=0")
+	m.tended()
+	if got := m.selinux(); got != tunedPolicy {
+		t.Errorf("after denials that do not count it is\n%s", got)
+	}
+	denied(0, "mysqld_t", " permissive=0")
+	m.trials = nil // as when the watchdog was killed: another one reads from the beginning
+	m.tended()
+	if got := m.selinux(); got != soaked {
+		t.Errorf("after a denial it is\n%s\nwant\n%s", got, soaked)
+	}
+	entries, err := m.Store.History()
+	m.must(err)
+	const why = `guard: SELinux denied "mariadbd" (process 7) in mysqld_t: write on /srv/db/x (allow mysqld_t ` +
+		`tmp_t:file write;)`
+	if last := entries[len(entries)-1]; last.Verb != "revert" || last.Reason != why {
+		t.Errorf("the history says %+v", last)
+	}
+	m.atTime("23 12:30")
+	_, err = m.do(enforce)
+	m.must(err)
+	m.tended()
+	m.atTime("23 13:30")
+	m.watched()
+	st, err := inspect.Status(t.Context(), m.Reconciler.Controller)
+	m.must(err)
+	if got := m.selinux(); got != tunedPolicy || st.Trial != nil {
+		t.Errorf("when its time is over: %+v\n%s", st.Trial, got)
+	}
+	reply, err = m.do(enforce)
+	if err != nil || !strings.Contains(reply.Text, "bulkhead has not made mysqld_t permissive") {
+		t.Errorf("once more: %q, %v", reply.Text, err)
 	}
 }

@@ -36,6 +36,7 @@ const (
 	DocGone      = "gone"
 	DocNext      = "next"
 	DocTuned     = "tuned"
+	DocSoak      = "selinux-soak"
 )
 
 // Documents is the content of the documents. A document that is not there has the zero value.
@@ -59,6 +60,7 @@ type Documents struct {
 	Gone      int // highest revision whose sources were dropped with its history
 	Next      Next
 	Tuned     []Tuned
+	Soak      Soak
 }
 
 // Moment decides which of what is recorded still holds.
@@ -214,6 +216,10 @@ var Table = []Document{
 	{
 		Name: DocGone, Content: func(d *Documents) any { return &d.Gone }, Apart: true,
 		Lost: "revisions that went with the history count as never in force",
+	},
+	{
+		Name: DocSoak, Content: func(d *Documents) any { return &d.Soak }, Apart: true,
+		Lost: "the checkpoints of `selinux soak`; domains stay permissive until `selinux rollback`",
 	},
 	{
 		Name: DocNext, Content: func(d *Documents) any { return &d.Next }, Apart: true,

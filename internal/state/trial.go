@@ -90,6 +90,9 @@ type Watch struct {
 	Before  time.Duration       `json:"before"`
 	Clauses []policy.Guarded    `json:"clauses"`
 	Groups  map[string]Baseline `json:"groups"`
+	// Domains are those of SELinux that must be denied nothing from Since on.
+	Domains []string  `json:"domains,omitempty"`
+	Since   time.Time `json:"since,omitzero"`
 }
 
 // Baseline is one group before a change.

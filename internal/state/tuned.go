@@ -43,3 +43,22 @@ func Tunings(all []Tuned) (tunings []policy.Tuning) {
 	}
 	return tunings
 }
+
+// Soak is a time in which domains of SELinux are permissive, so that one sees what they would be denied in each case
+// of use.
+type Soak struct {
+	At      time.Time `json:"at"` // zero is none
+	By      string    `json:"by"`
+	Reason  string    `json:"reason,omitempty"`
+	Domains []string  `json:"domains"`
+	// Theirs are those of Domains that somebody else had made permissive: they stay so.
+	Theirs []string `json:"theirs,omitempty"`
+	// Checkpoints begin a case each, in the order in which they were gone through.
+	Checkpoints []Checkpoint `json:"checkpoints"`
+}
+
+// Checkpoint is where a case begins; it ends at the next one.
+type Checkpoint struct {
+	Name string    `json:"name"`
+	At   time.Time `json:"at"`
+}

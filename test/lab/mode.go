@@ -15,6 +15,8 @@ type Mode struct {
 	Cgroups string // unified, hybrid or legacy
 	// Only is the package whose tests alone it runs, since they leave the machine changed; "" for those of its kind.
 	Only string
+	// Also are packages, between blanks, whose tests it runs before them; "" for none.
+	Also string
 	// Tests is what the names of its tests match, and no other mode runs; "" for every test of Only.
 	Tests string
 	// Extra is a directory like the recipe's with more packages, of contrib too, and a hook; "" for none.
@@ -55,7 +57,7 @@ var Alone = []Mode{
 		Words: []string{"hugepagesz=1G", "hugepages=2:1,3:1"}},
 	{Name: "zfs", Release: "bookworm", Cgroups: "unified", Only: "test/zfs", Extra: "zfs"},
 	{Name: "selinux", Release: "bookworm", Systemd: true, Cgroups: "unified", Only: "test/selinux", Extra: "selinux",
-		Words: []string{"security=selinux", "selinux=1", "enforcing=0", "audit=1"}},
+		Also: "internal/confinement", Words: []string{"security=selinux", "selinux=1", "enforcing=0", "audit=1"}},
 	{Name: "deb-plain", Release: "bookworm", Cgroups: "unified", Only: last, Tests: "^TestInitPackage"},
 }
 

@@ -211,7 +211,7 @@ func packagesOf(m Mode) []string {
 		return asked
 	}
 	if m.Only != "" {
-		return []string{m.Only}
+		return strings.Fields(m.Also + " " + m.Only)
 	}
 	all := packages
 	if m.Systemd {

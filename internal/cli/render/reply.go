@@ -77,6 +77,9 @@ func printTrial(out io.Writer, r *api.Reply, q api.Request) {
 	case q.Canary != "":
 		Printf(out, "canary: the rest of the policy is applied at %s, unless this does group %s harm\n",
 			r.Guarded.Local().Format(time.DateTime), q.Canary)
+	case q.EnforceFor > 0:
+		Printf(out, "watched until %s: what SELinux denies %s makes it permissive again\n",
+			r.Guarded.Local().Format(time.DateTime), strings.Join(q.Enforce, ", "))
 	default:
 		Printf(out, "guarded until %s: undone when it does one of the groups harm that the policy's "+
 			"guard watches\n", r.Guarded.Local().Format(time.DateTime))

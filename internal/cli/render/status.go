@@ -275,8 +275,9 @@ func trialText(t *state.Trial) string {
 		if !t.Confirm.IsZero() {
 			text += ", and"
 		}
-		text += fmt.Sprintf(" is undone when it does %s harm, watched until %s",
-			strings.Join(slices.Sorted(maps.Keys(t.Guard.Groups)), ", "), t.Guard.Until.Local().Format(time.DateTime))
+		watched := append(slices.Sorted(maps.Keys(t.Guard.Groups)), t.Guard.Domains...)
+		text += fmt.Sprintf(" is undone when it does %s harm, watched until %s", strings.Join(watched, ", "),
+			t.Guard.Until.Local().Format(time.DateTime))
 	}
 	return text
 }

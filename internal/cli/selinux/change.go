@@ -1,7 +1,7 @@
 package selinux
 
 import (
-	"context"
+	"cmp"
 	"io"
 	"slices"
 	"strings"
@@ -13,34 +13,21 @@ import (
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/engine/recognise"
+	"bulkhead/internal/linux/audit"
 	"bulkhead/internal/linux/tunable/sepolicy"
 	"bulkhead/internal/selinux/avc"
 	"bulkhead/internal/selinux/loaded"
 	"bulkhead/internal/selinux/remedy"
 	"bulkhead/internal/selinux/verdict"
 	"bulkhead/internal/state"
-	"bulkhead/internal/transaction"
 )
-
-// Session is what the verbs that change the host need of the command line.
-type Session struct {
-	Out   io.Writer
-	Open  func() (*transaction.Controller, error) // the state directory too
-	Print func(v any, text func()) error
-	// Flags gives a verb the flags of changes, and then the request that they make.
-	Flags func(c *cobra.Command) (request func(verb string) api.Request)
-	// Change has a request done and prints what was done.
-	Change func(cmd *cobra.Command, q api.Request) error
-}
-
-// Changes are the verbs plan, apply and rollback.
-func Changes(s Session) []*cobra.Command { return []*cobra.Command{s.plan(), s.apply(), s.rollback()} }
 
 // from says which denials a plan is made of.
 type from struct {
 	since   time.Time
 	take    []string
 	domains []string
+	only    []string
 }
 
 func (f *from) flags(c *cobra.Command) {
@@ -49,29 +36,23 @@ func (f *from) flags(c *cobra.Command) {
 		"a server of that kind on this host loses it")
 	c.Flags().StringArrayVar(&f.domains, "domain", nil, "set what denials of this `domain` need, too, as rsync_t: "+
 		"domains of the databases of this host are known without")
+	c.Flags().StringArrayVar(&f.only, "only", nil, "of what is planned this `setting` alone, as \"port tcp/23306\"; "+
+		"may be given again")
 }
 
-// whole sees that no change stands half done, by which denials would be judged: one that was interrupted is undone
-// where something is to be changed, and said otherwise.
-func whole(ctx context.Context, c *transaction.Controller, undo bool) error {
-	txn, pending := c.Store.Pending()
-	switch {
-	case !pending:
-		return nil
-	case !undo:
-		return api.Errorf(api.CodeFailed, "wait for its end; one that was interrupted is undone by `bulkhead rollback`",
-			"%s has begun and not ended: a plan would take the half of it for all", txn.Verb)
-	}
-	lock, err := c.Lock(ctx, "selinux apply", "")
-	if err != nil {
-		return err
-	}
-	defer lock.Release()
-	return c.Recover(ctx, &transaction.Outcome{})
+// made is a plan with what it was made of.
+type made struct {
+	*remedy.Plan
+	found  loaded.Host
+	log    *avc.Log
+	read   []string // names of the logs
+	report *verdict.Report
+	tuned  []state.Tuned // what is set by now
+	live   bool          // this host, and not a captured one
 }
 
-// remedies reads denials and plans. Undo has a change undone before that was interrupted.
-func (s Session) remedies(cmd *cobra.Command, args []string, f *from, undo bool) (*remedy.Plan, error) {
+// remedies reads denials and plans. Change has a change undone before that was interrupted, and needs a policy.
+func (s Session) remedies(cmd *cobra.Command, args []string, f *from, change bool) (*made, error) {
 	for _, port := range f.take {
 		if err := sepolicy.Check("port "+port, "any_t"); err != nil {
 			return nil, usage.Errorf(cmd, "--take-port: %v", err)
@@ -82,44 +63,61 @@ func (s Session) remedies(cmd *cobra.Command, args []string, f *from, undo bool)
 		return nil, err
 	}
 	defer c.Close()
-	if err := whole(cmd.Context(), c, undo); err != nil {
+	if err := whole(cmd.Context(), c, change); err != nil {
 		return nil, err
 	}
-	log := &avc.Log{}
+	m := &made{found: loaded.Of(c.Host.Root), log: &avc.Log{}, live: c.Host.Root.Live()}
+	if m.found.State == loaded.NoPolicy && !change {
+		m.report = verdict.Judge(m.log, m.found.Ask)
+		m.Plan = &remedy.Plan{Settings: []remedy.Setting{}, Left: []remedy.Left{}, Note: noSELinux}
+		return m, nil
+	}
 	if len(args) == 0 {
-		_, err = readAudit(c.Host.Root, log, time.Now())
+		m.read, err = readAudit(c.Host.Root, m.log, time.Now())
 	} else {
-		err = readNamed(cmd.InOrStdin(), args[0], log, time.Now())
+		m.read, err = args[:1], readNamed(cmd.InOrStdin(), args[0], m.log, time.Now())
 	}
 	if err != nil {
 		return nil, err
 	}
-	log.Since(f.since)
-	loaded.Resolve(c.Host.Root, log.Denials)
-	for _, lost := range log.Lost {
+	m.log.Since(f.since)
+	loaded.Resolve(c.Host.Root, m.log.Denials)
+	for _, lost := range m.log.Lost {
 		render.Printf(cmd.ErrOrStderr(), "warning: %s\n", lost)
 	}
-	host := loaded.Of(c.Host.Root)
-	if host.Ask.Policy == nil || host.Ask.Files == nil {
+	if m.found.Ask.Policy == nil || m.found.Ask.Files == nil {
 		return nil, api.Errorf(api.CodeFailed, "run it as root on the host that wrote the log; `bulkhead selinux "+
 			"explain --elsewhere FILE` says what can be said without", "a plan needs what is not here: %s",
-			strings.Join(host.Missing, "; "))
+			strings.Join(m.found.Missing, "; "))
 	}
 	docs, err := state.Load(c.Store, state.DocTuned)
 	if err != nil {
 		return nil, err
 	}
-	ours := func(name string) bool {
-		return slices.ContainsFunc(docs.Tuned, func(t state.Tuned) bool { return t.Name == name })
-	}
+	m.tuned = docs.Tuned
 	instances, err := recognise.OfHost(c.Host)
 	if err != nil {
 		return nil, err
 	}
 	o := remedy.Options{Take: f.take,
-		Domains: append(loaded.Domains(c.Host.Root, host.Ask, instances, log.Denials), f.domains...)}
-	local := loaded.Local{Root: c.Host.Root, Found: host, Ours: ours, Files: c.Labels}
-	return remedy.Of(cmd.Context(), verdict.Judge(log, host.Ask), local, o), nil
+		Domains: append(loaded.Domains(c.Host.Root, m.found.Ask, instances, m.log.Denials), f.domains...)}
+	local := loaded.Local{Root: c.Host.Root, Found: m.found, Ours: m.ours, Files: c.Labels, Instances: instances,
+		Proc: c.Host.Proc}
+	m.report = verdict.Judge(m.log, m.found.Ask)
+	m.Plan = remedy.Of(cmd.Context(), m.report, local, o)
+	if len(f.only) == 0 {
+		return m, nil
+	}
+	if unknown := m.Only(f.only); len(unknown) > 0 {
+		return nil, usage.Errorf(cmd, "--only: nothing is planned of %s; `bulkhead selinux plan` lists what is",
+			strings.Join(unknown, ", "))
+	}
+	return m, nil
+}
+
+// ours says whether bulkhead has made a setting.
+func (m *made) ours(name string) bool {
+	return slices.ContainsFunc(m.tuned, func(t state.Tuned) bool { return t.Name == name })
 }
 
 func (s Session) plan() *cobra.Command {
@@ -139,11 +137,11 @@ FILE is a log of this host; apply takes auditd's own logs alone.`,
   bulkhead selinux plan --take-port tcp/4444      a port of Kerberos, where no Kerberos runs`,
 		Args: usage.AtMostOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := s.remedies(cmd, args, &f, false)
+			m, err := s.remedies(cmd, args, &f, false)
 			if err != nil {
 				return err
 			}
-			return s.Print(p, func() { printPlan(s.Out, p) })
+			return s.Print(m.Plan, func() { printPlan(s.Out, m.Plan) })
 		},
 	}
 	f.flags(c)
@@ -156,6 +154,10 @@ func printPlan(out io.Writer, p *remedy.Plan) {
 		render.Printf(out, "  for   %s\n", render.Count(set.Denials, "denial", "denials"))
 		for _, why := range set.Why[:min(most, len(set.Why))] {
 			render.Printf(out, "  why   %s\n", why)
+		}
+		if len(set.InUse) > 0 {
+			render.Printf(out, "  used  by %s: stop it first, and start it again afterwards\n",
+				strings.Join(set.InUse, ", "))
 		}
 	}
 	if len(p.Left) > 0 {
@@ -172,6 +174,8 @@ func printPlan(out io.Writer, p *remedy.Plan) {
 		}
 	}
 	switch {
+	case p.Note != "":
+		render.Println(out, p.Note)
 	case len(p.Settings) > 0:
 		render.Println(out, "`bulkhead selinux apply` sets it, `bulkhead selinux rollback` takes all of it back")
 	case len(p.Left) == 0:
@@ -183,40 +187,89 @@ func printPlan(out io.Writer, p *remedy.Plan) {
 
 func (s Session) apply() *cobra.Command {
 	var f from
+	var watch time.Duration
 	c := &cobra.Command{
 		Use:   "apply",
 		Short: "set what plan says, as one change that can be taken back",
 		Long: `apply sets what plan says of the logs of auditd, by semanage and semodule, as one change: all of it or
 none. It reads no other log, as any user may write into those. What was there before is recorded first, the label of
 each file too. Labels are changed below the directories that plan names, and nowhere else; rules of others stay. SELinux
-is never switched off. Compiling the policy takes some seconds for each setting.`,
+is never switched off. Compiling the policy takes some seconds for each setting.
+
+With --watch, domains that "selinux soak begin" has made permissive are enforced afterwards, as a second change. A
+process of its own then reads the log of auditd for that time: when SELinux denies such a domain anything, or nobody
+takes the records of audit any more, all of these domains become permissive again, and the history says why. What was
+set before stays. Another change made meanwhile ends the watch.`,
 		Example: `  bulkhead selinux apply --dry-run
-  bulkhead selinux apply --confirm-within 10m     undone by itself unless confirmed`,
+  bulkhead selinux apply --confirm-within 10m     undone by itself unless confirmed
+  bulkhead selinux apply --only "port tcp/23306"
+  bulkhead selinux apply --watch 1h               enforced, and watched for an hour`,
 		Args: usage.NoArguments,
 	}
 	request := s.Flags(c)
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		q := request("tune apply")
-		p, err := s.remedies(cmd, nil, &f, !q.DryRun)
+		if watch > 0 && q.ConfirmWithin > 0 {
+			return usage.Errorf(cmd, "--watch: what becomes enforced is watched, and does not wait to be confirmed")
+		}
+		m, err := s.remedies(cmd, nil, &f, !q.DryRun)
 		if err != nil {
 			return err
 		}
-		for _, set := range p.Settings {
+		if watch > 0 {
+			if err := m.watchable(); err != nil {
+				return err
+			}
+		}
+		for _, set := range m.Settings {
 			q.Tune = append(q.Tune, state.Tuned{Rule: state.RuleSELinux, Name: set.Name, Value: set.Value})
+			if len(set.InUse) > 0 {
+				render.Printf(cmd.ErrOrStderr(), "warning: %s uses files whose labels change (%s)\n",
+					strings.Join(set.InUse, ", "), set.Name)
+			}
 		}
-		if len(p.Left) > 0 {
+		if len(m.Left) > 0 {
 			render.Printf(cmd.ErrOrStderr(), "note: %s left to you: `bulkhead selinux plan` lists them\n",
-				render.Count(len(p.Left), "rule is", "rules are"))
+				render.Count(len(m.Left), "rule is", "rules are"))
 		}
-		if len(q.Tune) == 0 {
-			r := api.Reply{Text: "nothing to do: `bulkhead selinux plan` has nothing that can be set"}
+		switch {
+		case len(q.Tune) > 0:
+			err = s.Change(cmd, q)
+		case watch == 0:
+			r := api.Reply{Text: cmp.Or(m.Note, "nothing to do: `bulkhead selinux plan` has nothing that can be set")}
 			r.Plan.Steps = render.OrEmpty(r.Plan.Steps)
 			return s.Print(r, func() { render.Println(s.Out, r.Text) })
 		}
+		if err != nil || watch == 0 {
+			return err
+		}
+		q = request("tune rollback")
+		q.Rules, q.Enforce, q.EnforceFor = []string{state.RuleSELinux}, permissive(m.tuned), watch
 		return s.Change(cmd, q)
 	}
 	f.flags(c)
+	usage.SpanFlag(c, &watch, "watch", 0, "enforce the domains that bulkhead has made permissive, and make them "+
+		"permissive again when one is denied something in this time")
 	return c
+}
+
+// watchable says why nothing can be enforced and watched.
+func (m *made) watchable() error {
+	switch {
+	case len(permissive(m.tuned)) == 0:
+		return api.Errorf(api.CodeRefused, "`bulkhead selinux soak begin` makes a domain permissive",
+			"nothing can be enforced: bulkhead has made no domain permissive")
+	case m.found.State != loaded.Enforcing:
+		return api.Errorf(api.CodeRefused, "`bulkhead selinux check` says what there is",
+			"nothing can be enforced: SELinux of this host is %s, and denies nothing at all", m.found.State)
+	case !m.live:
+		return nil
+	}
+	if status, err := audit.Of(); err == nil && (status.PID == 0 || status.Enabled == 0) {
+		return api.Errorf(api.CodeRefused, "start auditd, and switch auditing on (auditctl -e 1)",
+			"nobody would see a denial: nobody takes the records of audit")
+	}
+	return nil
 }
 
 func (s Session) rollback() *cobra.Command {

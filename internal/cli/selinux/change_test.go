@@ -2,6 +2,7 @@ package selinux
 
 import (
 	"bytes"
+	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -45,6 +46,7 @@ type lab struct {
 	t       *testing.T
 	dir     string
 	changed []api.Request
+	fails   error // of changes
 }
 
 func (l *lab) run(log string, args ...string) (string, error) {
@@ -64,6 +66,11 @@ func (l *lab) run(log string, args ...string) (string, error) {
 			return func(verb string) api.Request { return api.Request{Verb: verb} }
 		},
 		Change: func(_ *cobra.Command, q api.Request) error { l.changed = append(l.changed, q); return nil },
+		Do: func(_ context.Context, q api.Request) (*api.Reply, error) {
+			l.changed = append(l.changed, q)
+			return &api.Reply{}, l.fails
+		},
+		Who: func() string { return "test" },
 	})...)
 	c.SetArgs(args)
 	c.SetIn(strings.NewReader(log))
@@ -152,7 +159,17 @@ func TestPlanAndApply(t *testing.T) {
 		l.changed[0].Verb != "tune apply" {
 		t.Errorf("%s asks for\n%swant\n%s", l.changed[0].Verb, asked, want)
 	}
-	if _, err := l.run("", "rollback"); err != nil || l.changed[1].Rules[0] != "selinux" {
+	if out, err = l.run("", "apply", "--only", "boolean use_nfs"); err != nil || len(l.changed[1].Tune) != 1 ||
+		l.changed[1].Tune[0].Name != "selinux boolean use_nfs" {
+		t.Errorf("one alone: %v, %+v\n%s", err, l.changed, out)
+	}
+	for _, only := range []string{"port tcp/4444", "boolean none"} { // which is left to you, and none
+		if _, err := l.run("", "apply", "--only", only); err == nil || !strings.Contains(err.Error(),
+			"nothing is planned of selinux "+only) || len(l.changed) != 2 {
+			t.Errorf("--only %s: %v", only, err)
+		}
+	}
+	if _, err := l.run("", "rollback"); err != nil || l.changed[2].Rules[0] != "selinux" {
 		t.Errorf("rollback: %v, %+v", err, l.changed)
 	}
 }
@@ -188,6 +205,15 @@ func TestNoPlan(t *testing.T) {
 	if _, err := l.run("", "apply"); err == nil || !strings.Contains(err.Error(), "has loaded none") ||
 		len(l.changed) > 0 {
 		t.Errorf("without a policy: %v, %+v", err, l.changed)
+	}
+	for _, args := range [][]string{{"plan"}, {"export", filepath.Join(l.dir, "none")}} {
+		out, err := l.run("", args...)
+		if err != nil || !strings.Contains(out, "SELinux is not on here") {
+			t.Errorf("%q without a policy: %v\n%s", args, err, out)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(l.dir, "none")); err == nil {
+		t.Error("export has written something")
 	}
 }
 

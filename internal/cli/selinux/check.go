@@ -11,6 +11,7 @@ import (
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/confinement"
 	"bulkhead/internal/engine/recognise"
+	"bulkhead/internal/selinux/auditlog"
 	"bulkhead/internal/transaction"
 )
 
@@ -59,7 +60,7 @@ a path would need. Nothing is changed. Root may ask all of it.`,
 			if err := usage.Instances(cmd, names, o.Instance, logins); err != nil {
 				return err
 			}
-			if o.AuditLogs, err = auditLogs(c.Host.Root); err != nil {
+			if o.AuditLogs, err = auditlog.Files(c.Host.Root); err != nil {
 				return err
 			}
 			o.AuditLogs = slices.DeleteFunc(o.AuditLogs, func(name string) bool { return !c.Host.Root.Exists(name) })

@@ -2,16 +2,12 @@
 package selinux
 
 import (
-	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"bulkhead/internal/cli/usage"
-	"bulkhead/internal/linux/sysroot"
 	"bulkhead/internal/selinux/avc"
 	"bulkhead/internal/selinux/loaded"
 	"bulkhead/internal/selinux/verdict"
@@ -34,6 +30,11 @@ need a rule.`,
 	}
 	c.AddCommand(checkCmd(out, look, print), explainCmd(out, look, print))
 	return c
+}
+
+// Changes are the verbs that change something, or make a plan of it.
+func Changes(s Session) []*cobra.Command {
+	return []*cobra.Command{s.plan(), s.apply(), s.rollback(), s.export(), s.soak()}
 }
 
 func explainCmd(out io.Writer, look func() (*transaction.Controller, error), print func(v any, text func()) error,
@@ -89,21 +90,4 @@ read them). Without them that part stays undecided. Nothing is changed.`,
 	usage.MomentFlag(c, &since, "since", "only denials from this `time` on")
 	c.Flags().BoolVar(&elsewhere, "elsewhere", false, "FILE is of another host: ask nothing of this one")
 	return c
-}
-
-// readNamed reads one file, or standard input.
-func readNamed(in io.Reader, name string, log *avc.Log, now time.Time) error {
-	if name != "-" {
-		f, err := os.Open(filepath.Clean(name))
-		if err != nil {
-			return failed(fmt.Errorf("read %q: %w", name, sysroot.Cause(err)),
-				"name a log that is there and may be read, or - for standard input")
-		}
-		defer f.Close()
-		in = f
-	}
-	if err := log.Read(in, now); err != nil {
-		return failed(fmt.Errorf("read %q: %w", name, sysroot.Cause(err)), "name a file that is a log")
-	}
-	return nil
 }

@@ -1,5 +1,6 @@
 // Package audit asks the kernel for the state of auditing (audit(7), struct audit_status of
-// include/uapi/linux/audit.h): whether records are made, who takes them, and how many were lost. It changes nothing.
+// include/uapi/linux/audit.h): whether records are made, who takes them, and how many were lost; and has it write a
+// record. It changes nothing.
 package audit
 
 import (
@@ -27,6 +28,7 @@ type Status struct {
 
 const (
 	get     = 1000 // AUDIT_GET
+	user    = 1005 // AUDIT_USER
 	header  = 16   // struct nlmsghdr
 	least   = 32   // eight numbers, which every kernel has
 	seconds = 1    // that the kernel has to answer
@@ -35,20 +37,40 @@ const (
 // Of asks the kernel, for a second at most. It takes CAP_AUDIT_CONTROL in the first user namespace; the errno says what
 // is missing. EPROTONOSUPPORT is of a kernel without auditing.
 func Of() (Status, error) {
+	answer, err := ask(get, unix.NLM_F_REQUEST, nil)
+	if err != nil {
+		return Status{}, err
+	}
+	return parse(answer)
+}
+
+// Mark has the kernel write a record of type USER with a text, as `auditctl -m` does: on one line, without quotes. It
+// takes CAP_AUDIT_WRITE. Where auditing is off nothing is written, and that is no error.
+func Mark(text string) error {
+	answer, err := ask(user, unix.NLM_F_REQUEST|unix.NLM_F_ACK, append([]byte(text), 0))
+	if err != nil {
+		return err
+	}
+	return acknowledged(answer)
+}
+
+// ask sends a message and gives the answer.
+func ask(kind, flags uint16, body []byte) ([]byte, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_AUDIT)
 	if err != nil {
-		return Status{}, fmt.Errorf("open a socket to audit: %w", err)
+		return nil, fmt.Errorf("open a socket to audit: %w", err)
 	}
 	defer unix.Close(fd)
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: seconds}); err != nil {
-		return Status{}, err
+		return nil, err
 	}
-	ask := make([]byte, header)
-	binary.NativeEndian.PutUint32(ask, header)
-	binary.NativeEndian.PutUint16(ask[4:], get)
-	binary.NativeEndian.PutUint16(ask[6:], unix.NLM_F_REQUEST)
-	if err := unix.Sendto(fd, ask, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return Status{}, fmt.Errorf("ask audit: %w", err)
+	message := make([]byte, header, header+len(body))
+	binary.NativeEndian.PutUint32(message, uint32(header+len(body)))
+	binary.NativeEndian.PutUint16(message[4:], kind)
+	binary.NativeEndian.PutUint16(message[6:], flags)
+	message = append(message, body...)
+	if err := unix.Sendto(fd, message, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return nil, fmt.Errorf("ask audit: %w", err)
 	}
 	buf := make([]byte, 8<<10)
 	for {
@@ -57,10 +79,22 @@ func Of() (Status, error) {
 			continue
 		}
 		if err != nil {
-			return Status{}, fmt.Errorf("ask audit: %w", err)
+			return nil, fmt.Errorf("ask audit: %w", err)
 		}
-		return parse(buf[:n])
+		return buf[:n], nil
 	}
+}
+
+// acknowledged reads the kernel's answer to a message that asks for nothing.
+func acknowledged(answer []byte) error {
+	native := binary.NativeEndian
+	if len(answer) < header+4 || native.Uint16(answer[4:]) != unix.NLMSG_ERROR {
+		return fmt.Errorf("audit answered %d bytes without saying whether it took the message", len(answer))
+	}
+	if errno := int32(native.Uint32(answer[header:])); errno < 0 {
+		return fmt.Errorf("tell audit: %w", unix.Errno(-errno))
+	}
+	return nil
 }
 
 // parse reads the kernel's answer: a status, or an error.

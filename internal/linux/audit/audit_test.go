@@ -53,3 +53,17 @@ func TestOf(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestAcknowledged(t *testing.T) {
+	if err := acknowledged(message(unix.NLMSG_ERROR, 0, 5)); err != nil {
+		t.Error(err)
+	}
+	if err := acknowledged(message(unix.NLMSG_ERROR, ^uint32(unix.EPERM)+1)); !errors.Is(err, unix.EPERM) {
+		t.Errorf("EPERM is %v", err)
+	}
+	for _, bytes := range [][]byte{{1, 2, 3}, message(get, 0), message(unix.NLMSG_ERROR)} {
+		if err := acknowledged(bytes); err == nil {
+			t.Errorf("%v is taken for an answer", bytes)
+		}
+	}
+}

@@ -78,7 +78,11 @@ func (r *FS) ReadSome(name string, limit int64) ([]byte, error) {
 	}
 	defer f.Close()
 	buf := buffers.Get().(*bytes.Buffer)
-	defer buffers.Put(buf)
+	defer func() {
+		if buf.Cap() <= keptBuffer {
+			buffers.Put(buf)
+		}
+	}()
 	buf.Reset()
 	if _, err := buf.ReadFrom(io.LimitReader(f, limit)); err != nil {
 		return nil, err
@@ -87,6 +91,9 @@ func (r *FS) ReadSome(name string, limit int64) ([]byte, error) {
 	r.seen.file(name, data)
 	return data, nil
 }
+
+// keptBuffer is up to which size a buffer is kept.
+const keptBuffer = 1 << 20
 
 // reader opens a file to be read once.
 func (r *FS) reader(name string) (io.ReadCloser, error) {
@@ -97,6 +104,9 @@ func (r *FS) reader(name string) (io.ReadCloser, error) {
 }
 
 // buffers are what files are read into before their size is known: an agent reads thousands of files in every look.
+//
+// One that a large file has made large is not kept: for a read of a file in /proc/sys into 4 MiB the kernel answers
+// that there is no memory (KMALLOC_MAX_SIZE).
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 // Open opens a file for reading.

@@ -409,3 +409,24 @@ func TestJSON(t *testing.T) {
 		}
 	}
 }
+
+// ranged has one port in a range of another service.
+type ranged struct{ check.Policy }
+
+func (ranged) PortType(string, int) (policydb.Port, bool) {
+	return policydb.Port{Protocol: "tcp", Low: 27017, High: 27019, Type: "kerberos_port_t"}, true
+}
+
+// A port in the range of another service is added to the local ones, and whose it is is said.
+func TestPortInARangeOfAnother(t *testing.T) {
+	h := host(t, nil, "", "")
+	h.Policy = ranged{h.Policy}
+	s := server("mysqld_t")
+	s.Ports = []places.Port{{Protocol: "tcp", Number: 27018}}
+	r := h.Server(s)
+	if len(r.Findings) != 1 || !r.Findings[0].Own || !strings.Contains(r.Findings[0].Why,
+		"it is kerberos_port_t's own port, which a server of that kind on this host would lose") ||
+		len(r.Findings[0].Fix) != 1 || r.Findings[0].Fix[0] != "semanage port -a -t mysqld_port_t -p tcp 27018" {
+		t.Errorf("%+v", r.Findings)
+	}
+}

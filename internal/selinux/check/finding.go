@@ -84,7 +84,7 @@ type Finding struct {
 	Path    string `json:"path,omitempty"`
 	Class   string `json:"class,omitempty"`
 	Entries int    `json:"entries,omitempty"`
-	// Protocol and Port are those of a port. Own says that the port has its type by itself, and not in a range.
+	// Protocol and Port are those of a port. Own says that it is another service's, by itself or in a range.
 	Protocol string `json:"protocol,omitempty"`
 	Port     int    `json:"port,omitempty"`
 	Own      bool   `json:"own_port,omitempty"`

@@ -35,7 +35,7 @@ func (c *checking) port(p places.Port) {
 		return
 	}
 	f := Finding{About: PortType, Class: class, Protocol: p.Protocol, Port: p.Number, Domain: c.Domain, Has: now.Type,
-		Missing: a.Missing, Denied: true, Own: named && now.Low == p.Number && now.High == p.Number}
+		Missing: a.Missing, Denied: true}
 	may := c.Policy.PortTypes(c.Domain, p.Protocol, class, permissions)
 	f.Want = verdict.BestPort(c.Domain, may)
 	f.Why = fmt.Sprintf("%s may not %s port %d/%s, whose type is %s", c.Domain, doing(a.Missing), p.Number, p.Protocol,
@@ -48,12 +48,12 @@ func (c *checking) port(p places.Port) {
 			f.Why += fmt.Sprintf("; boolean %s would allow it, but %s", b.Name, why)
 		}
 	}
-	how := "-a"
-	if f.Own {
-		how = "-m"
-		f.Why += fmt.Sprintf("; it is %s's own port, which a server of that kind on this host would lose", now.Type)
+	fix, owner := verdict.PortFix(p.Protocol, p.Number, now, f.Want)
+	if owner != "" {
+		f.Own = true
+		f.Why += fmt.Sprintf("; it is %s's own port, which a server of that kind on this host would lose", owner)
 	}
-	f.Fix = []string{fmt.Sprintf("semanage port %s -t %s -p %s %d", how, f.Want, p.Protocol, p.Number)}
+	f.Fix = []string{fix}
 	if f.Want == "" {
 		f.Fix = []string{"another port that it may use, or a rule: bulkhead selinux explain says which, once it " +
 			"is denied"}

@@ -16,10 +16,16 @@ import (
 	"bulkhead/internal/selinux/verdict"
 )
 
+// States of a host beside "permissive", and "not told" where it cannot be read.
+const (
+	Enforcing = "enforcing"
+	NoPolicy  = "none" // the kernel has loaded none
+)
+
 // Host is what was found of a host.
 type Host struct {
 	Ask verdict.Host
-	// State is of the kernel: "enforcing", "permissive", "none" where it has no SELinux, or "not told".
+	// State is of the kernel.
 	State string
 	// Policy says which policy is asked; "" is none.
 	Policy string
@@ -35,7 +41,7 @@ func None() Host {
 // Of looks at a host.
 func Of(root *sysroot.FS) Host {
 	from := selinux.Host{Root: root}
-	h := Host{State: "none"}
+	h := Host{State: NoPolicy}
 	if !from.Loaded() {
 		h.Missing = append(h.Missing, "the policy: this kernel has loaded none of SELinux")
 	} else {
@@ -44,7 +50,7 @@ func Of(root *sysroot.FS) Host {
 		case err != nil:
 			h.State = "not told"
 		case on:
-			h.State = "enforcing"
+			h.State = Enforcing
 		}
 		h.policy(from)
 	}

@@ -27,6 +27,9 @@ type Local struct {
 	Ours  func(name string) bool
 	// Files reads labels; nil is the kernel.
 	Files sepolicy.Labeller
+	// Instances are the databases of the host, whose files Proc has.
+	Instances []engine.Instance
+	Proc      procfs.FS
 }
 
 // Tree looks at a path and all below it on its file system. No part of the path may be a symbolic link: see Resolve.
@@ -76,6 +79,26 @@ func (l Local) Tree(ctx context.Context, at string) (remedy.Tree, error) {
 		t.Labels = strings.Join(lines, "\n")
 	}
 	return t, err
+}
+
+// Using are the databases whose data is at a path or below it, or that have files there open for writing. Those of
+// containers see other paths.
+func (l Local) Using(at string) (names []string) {
+	below := func(name string) bool { return name == at || strings.HasPrefix(name, at+"/") }
+	for _, i := range l.Instances {
+		if i.Container {
+			continue
+		}
+		data := i.DataDir
+		if real, err := l.Root.EvalSymlinks(data); err == nil && data != "" {
+			data = real
+		}
+		files, _ := l.Proc.WrittenFiles(i.Main.PID) // of one that has ended there are none
+		if below(data) || slices.ContainsFunc(files, func(f procfs.WrittenFile) bool { return below(f.Path) }) {
+			names = append(names, i.Name())
+		}
+	}
+	return names
 }
 
 // Resolve has denials name files without symbolic links: the records of audit have them as a program wrote them.

@@ -87,3 +87,18 @@ func TestDomains(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// A database uses the directory of its data, through links too, and a container's is another.
+func TestUsing(t *testing.T) {
+	root := sysroot.New(linuxtest.Unpack(t, trees))
+	l := loaded.Local{Root: root, Proc: procfs.New(root), Instances: []engine.Instance{
+		{Engine: engine.MySQL, Port: 3306, DataDir: "/data", Main: procfs.ID{PID: 7}},
+		{Engine: engine.MySQL, Port: 3307, DataDir: "/srv/plain2", Main: procfs.ID{PID: 8}},
+		{Engine: engine.MySQL, Port: 3308, DataDir: "/srv/plain", Main: procfs.ID{PID: 8}, Container: true},
+		{Engine: engine.MySQL, Port: 3309, Main: procfs.ID{PID: 9}}}}
+	for at, want := range map[string]string{"/srv/plain": "mysql3306", "/srv": "mysql3306 mysql3307", "/srv/db": ""} {
+		if got := strings.Join(l.Using(at), " "); got != want {
+			t.Errorf("%s: %q, want %q", at, got, want)
+		}
+	}
+}

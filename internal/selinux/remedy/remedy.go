@@ -23,6 +23,8 @@ type Setting struct {
 	Why   []string `json:"why"`
 	// Denials are those that it puts right.
 	Denials int `json:"denials"`
+	// InUse are databases that use files whose labels it changes.
+	InUse []string `json:"in_use"`
 }
 
 // Left is what is left to the DBA.
@@ -38,6 +40,22 @@ type Left struct {
 type Plan struct {
 	Settings []Setting `json:"settings"`
 	Left     []Left    `json:"left_to_you"`
+	// Note says why there is nothing to plan on this host; "" is that there may be.
+	Note string `json:"note,omitempty"`
+}
+
+// Only leaves the settings of some names in a plan, with Prefix or without, and gives those names that it does not
+// have.
+func (p *Plan) Only(names []string) (unknown []string) {
+	asked := map[string]bool{}
+	for _, name := range names {
+		asked[sepolicy.Prefix+strings.TrimPrefix(name, sepolicy.Prefix)] = true
+	}
+	p.Settings = slices.DeleteFunc(p.Settings, func(s Setting) bool { return !asked[s.Name] })
+	for _, s := range p.Settings {
+		delete(asked, s.Name)
+	}
+	return slices.Sorted(maps.Keys(asked))
 }
 
 // Tree is what is at a path, and below it.
@@ -59,6 +77,8 @@ type Host interface {
 	Module(ctx context.Context, name string) (string, error)
 	// Foreign is a local file context of somebody else below a tree, or of the tree itself; "" is none.
 	Foreign(tree string) (string, error)
+	// Using are the databases that use files at a path or below it.
+	Using(path string) []string
 }
 
 // Options say for what a plan is.
@@ -78,6 +98,13 @@ func Of(ctx context.Context, report *verdict.Report, host Host, o Options) *Plan
 	p.contexts(ctx)
 	p.modules(ctx)
 	slices.SortStableFunc(p.Settings, func(a, b Setting) int { return cmp.Compare(a.Name, b.Name) })
+	for i := range p.Settings {
+		s := &p.Settings[i]
+		s.InUse = []string{}
+		if at := sepolicy.LabelledBy(s.Name); at != "" {
+			s.InUse = append(s.InUse, host.Using(at)...)
+		}
+	}
 	return &p.Plan
 }
 

@@ -15,6 +15,7 @@ import (
 type host struct {
 	trees            map[string]remedy.Tree
 	modules, foreign map[string]string
+	using            map[string]string
 }
 
 func (h host) Tree(_ context.Context, path string) (remedy.Tree, error) {
@@ -25,6 +26,7 @@ func (h host) Tree(_ context.Context, path string) (remedy.Tree, error) {
 }
 func (h host) Module(_ context.Context, name string) (string, error) { return h.modules[name], nil }
 func (h host) Foreign(tree string) (string, error)                   { return h.foreign[tree], nil }
+func (h host) Using(path string) []string                            { return strings.Fields(h.using[path]) }
 
 // of is a verdict on a denial of mysqld_t.
 func of(kind verdict.Kind, target, class string, remedies ...verdict.Remedy) verdict.Verdict {
@@ -176,5 +178,28 @@ func TestPlan(t *testing.T) {
 		if (c.left == "") != (len(left) == 0) || !strings.Contains(strings.Join(left, "\n"), c.left) {
 			t.Errorf("%s: it leaves %q, want %q", name, left, c.left)
 		}
+	}
+}
+
+// Who uses files whose labels change is told, and a plan is cut down to what was named.
+func TestInUseAndOnly(t *testing.T) {
+	h := host{trees: map[string]remedy.Tree{"/srv/db": {Has: map[string]string{"var_t": "/srv/db"}}},
+		using: map[string]string{"/srv/db": "mysql3306"}}
+	p := remedy.Of(t.Context(), &verdict.Report{Verdicts: []verdict.Verdict{
+		of(verdict.Label, "var_t", "file", verdict.Remedy{Path: "/srv/db/a", Class: "file",
+			Types: []string{"mysqld_db_t"}}),
+		of(verdict.Port, "unreserved_port_t", "tcp_socket", verdict.Remedy{Port: "tcp/23306",
+			Types: []string{"mysqld_port_t"}})}}, h, remedy.Options{Domains: []string{"mysqld_t"}})
+	if len(p.Settings) != 2 || strings.Join(p.Settings[0].InUse, " ") != "mysql3306" || len(p.Settings[1].InUse) > 0 ||
+		p.Settings[1].InUse == nil {
+		t.Fatalf("%+v", p)
+	}
+	unknown := p.Only([]string{"port tcp/23306", "selinux context /srv/db", "port tcp/1", "selinux boolean x"})
+	if strings.Join(unknown, ", ") != "selinux boolean x, selinux port tcp/1" || len(p.Settings) != 2 {
+		t.Errorf("%q, %+v", unknown, p.Settings)
+	}
+	if unknown = p.Only([]string{"port tcp/23306"}); len(unknown) > 0 || len(p.Settings) != 1 ||
+		p.Settings[0].Name != "selinux port tcp/23306" {
+		t.Errorf("%q, %+v", unknown, p.Settings)
 	}
 }

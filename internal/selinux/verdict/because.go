@@ -202,15 +202,11 @@ func (j *judge) port(permissions []string) bool {
 		}
 		j.Kind = Port
 		j.because("%s has the type %s; %s may use %s", name, now.Type, j.Source, some(sortedNames(may)))
-		how, owner := "-a", ""
-		if now.Low == d.Port && now.High == d.Port {
-			how = "-m"
+		fix, owner := PortFix(d.Protocol, d.Port, now, best)
+		if owner != "" {
+			j.because("%s is %s's own port: a server of that kind on this host would lose it", name, owner)
 		}
-		if !now.General() {
-			owner = now.Type
-			j.because("%s is %s's own port: a server of that kind on this host would lose it", name, now.Type)
-		}
-		j.fix("semanage port %s -t %s -p %s %d", how, best, d.Protocol, d.Port)
+		j.fix("%s", fix)
 		j.remedy(Remedy{Port: fmt.Sprintf("%s/%d", d.Protocol, d.Port), Owner: owner, Types: []string{best}})
 	}
 	switch {
@@ -221,6 +217,19 @@ func (j *judge) port(permissions []string) bool {
 		j.fix("nothing: leave these lines out")
 	}
 	return j.Kind != ""
+}
+
+// PortFix is how a port gets a type, by what the policy has for it now, and the type whose port it is, by itself or in
+// a range of it; "" is nobody's.
+func PortFix(protocol string, port int, now policydb.Port, kind string) (fix, owner string) {
+	how := "-a"
+	if now.Low == port && now.High == port {
+		how = "-m"
+	}
+	if !now.General() {
+		owner = now.Type
+	}
+	return fmt.Sprintf("semanage port %s -t %s -p %s %d", how, kind, protocol, port), owner
 }
 
 // BestPort is, of the types of ports that a domain may use, the one that is named as the domain is, or else the one

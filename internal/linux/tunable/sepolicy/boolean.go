@@ -139,16 +139,44 @@ func (s Switches) Write(_ context.Context, name, value string) error {
 func (h Host) force(name, value string) error {
 	digit := map[string]string{on: "1", off: "0"}[value]
 	for _, w := range [][2]string{{"/booleans/" + name, digit}, {"/commit_pending_bools", "1"}} {
-		f, err := os.OpenFile(filepath.Join(h.Dir, kernel+w[0]), os.O_WRONLY, 0)
-		if err == nil {
-			_, err = f.WriteString(w[1])
-			err = errors.Join(err, f.Close())
-		}
-		if err != nil {
+		if err := h.write(w[0], w[1]); err != nil {
 			return fmt.Errorf("set the boolean %s in the kernel: %w", name, err)
 		}
 	}
 	return nil
+}
+
+// write writes a file of the kernel's.
+func (h Host) write(file, text string) error {
+	f, err := os.OpenFile(filepath.Join(h.Dir, kernel+file), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
+}
+
+// Forget has the kernel forget which accesses it has decided on: in permissive mode it logs each once for as long as it
+// remembers it. It commits the booleans as they are (security_set_bools of the kernel resets the AVC); where somebody
+// is about to change some it does nothing, and says so.
+func (h Host) Forget() error {
+	if h.Dir == "" {
+		return change.ErrCaptured
+	}
+	names, err := h.Root.ReadDir(kernel + "/booleans")
+	if err != nil {
+		return fmt.Errorf("read the booleans of the kernel: %w", err)
+	}
+	for _, name := range names {
+		text, err := h.Root.ReadText(kernel + "/booleans/" + name)
+		if err != nil {
+			return fmt.Errorf("read the boolean %s: %w", name, err)
+		}
+		if now, pending, _ := strings.Cut(text, " "); now != pending {
+			return fmt.Errorf("somebody is about to change the boolean %s", name)
+		}
+	}
+	return h.write("/commit_pending_bools", "1")
 }
 
 // Same compares values.

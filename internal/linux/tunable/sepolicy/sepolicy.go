@@ -76,8 +76,8 @@ func Check(name, value string) error {
 		return fmt.Errorf("%s%s takes no %q, but %s", Prefix, name, value, k.want)
 	case k.kind == KindLabels:
 		_, err = parseListing(value)
-	case k.kind == KindModule && strings.HasPrefix(addr, "permissive_"):
-		if value != Permissive(strings.TrimPrefix(addr, "permissive_")) {
+	case k.kind == KindModule && strings.HasPrefix(addr, permissive):
+		if value != Permissive(strings.TrimPrefix(addr, permissive)) {
 			err = fmt.Errorf("%s makes one domain permissive, and has no other rule", addr)
 		}
 	}
@@ -92,8 +92,46 @@ func Rule(source, target, class string, permissions []string) string {
 	return "(allow " + source + " " + target + " (" + class + " (" + strings.Join(permissions, " ") + ")))"
 }
 
+// RuleParts is what a rule of a module says.
+type RuleParts struct {
+	Source, Target, Class string
+	Permissions           []string
+}
+
+// Rules are those of a module's text, as Rule writes them.
+func Rules(text string) (all []RuleParts) {
+	for _, m := range oneRule.FindAllStringSubmatch(text, -1) {
+		all = append(all, RuleParts{Source: m[1], Target: m[2], Class: m[3], Permissions: strings.Fields(m[4])})
+	}
+	return all
+}
+
 // Permissive is the module that makes a domain permissive, as `semanage permissive -a` writes it.
 func Permissive(domain string) string { return "(typepermissive " + domain + ")" }
+
+// permissive begins the names of modules that do so, as those of `semanage permissive`.
+const permissive = "permissive_"
+
+// PermissiveName is the name of the setting that makes a domain permissive, with Prefix.
+func PermissiveName(domain string) string { return Prefix + "module " + permissive + domain }
+
+// PermissiveIn is the domain that a setting makes permissive, by its name with Prefix; "" is none.
+func PermissiveIn(name string) string {
+	domain, is := strings.CutPrefix(name, Prefix+"module "+permissive)
+	if !is {
+		return ""
+	}
+	return domain
+}
+
+// LabelledBy is the path at which a setting changes labels, and below it, by its name with Prefix; "" is none.
+func LabelledBy(name string) string {
+	t := Target(strings.TrimPrefix(name, Prefix))
+	if t.Kind == KindContext || t.Kind == KindLabels {
+		return t.Addr
+	}
+	return ""
+}
 
 // Target is that of a setting, by its name without Prefix.
 func Target(name string) change.Target {

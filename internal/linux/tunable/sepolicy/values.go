@@ -19,6 +19,9 @@ var (
 	cil        = regexp.MustCompile(`^(\(typepermissive [\w.]+\)|` + rule + `( ` + rule + `)*)$`)
 )
 
+// oneRule takes a rule apart.
+var oneRule = regexp.MustCompile(`\(allow ([\w.]+) ([\w.]+) \((\w+) \(([\w ]+)\)\)\)`)
+
 // rule is one as Rule writes it.
 const rule = `\(allow [\w.]+ [\w.]+ \(\w+ \(\w+( \w+)*\)\)\)`
 
