@@ -210,6 +210,18 @@ func TestExport(t *testing.T) {
 	if _, err := l.run(denials, "export", dir, "-"); err == nil || !strings.Contains(err.Error(), "is not empty") {
 		t.Errorf("once more: %v", err)
 	}
+	// The log is for root alone, and so is what stands in a report.
+	if info, err := os.Stat(filepath.Join(dir, "report.txt")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("report.txt: %v, %v", info.Mode(), err)
+	}
+	open := filepath.Join(l.dir, "open")
+	if err := errors.Join(os.Mkdir(open, 0o700), os.Chmod(open, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.run(denials, "export", open, "-"); err == nil || !strings.Contains(err.Error(),
+		"others may write into it") {
+		t.Errorf("where others may change the scripts: %v", err)
+	}
 	for _, args := range [][]string{{"export"}, {"export", dir + "2", "-", "--module", "1 x"}} {
 		if _, err := l.run(denials, args...); err == nil {
 			t.Errorf("%q is taken", args)
