@@ -21,6 +21,7 @@ func TestEnforce(t *testing.T) {
 	for want, change := range map[string]func(*api.Request){
 		"watched for 1s to 720h": func(r *api.Request) { r.EnforceFor = time.Millisecond },
 		"does not wait to be":    func(r *api.Request) { r.ConfirmWithin = time.Minute },
+		"a domain has a name":    func(r *api.Request) { r.Enforce = []string{"mysqld_t", ""} },
 		"what becomes enforced":  func(r *api.Request) { r.Enforce = nil },
 		"enforces no domains":    func(r *api.Request) { r.Verb, r.To = "rollback", 1 },
 	} {

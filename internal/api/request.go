@@ -175,7 +175,7 @@ func (r Request) Validate() error {
 			r.Verb,
 			r.To)
 	}
-	return errors.Join(r.validateCaller(), r.validateTrial())
+	return errors.Join(r.validateCaller(), r.validateTrial(), r.validateEnforce())
 }
 
 // validateTrial says what makes no sense about how a change is tried.
@@ -187,15 +187,25 @@ func (r Request) validateTrial() error {
 			r.ConfirmWithin)
 	case r.ConfirmWithin != 0 && !slices.Contains(OnTrial, r.Verb):
 		return Errorf(CodeUsage, "", "%s does not wait to be confirmed", r.Verb)
-	case r.EnforceFor != 0 && (!within(r.EnforceFor) || len(r.Enforce) == 0 || r.ConfirmWithin != 0):
-		return Errorf(CodeUsage, "`bulkhead selinux apply --watch 1h`", "%s: what becomes enforced is watched for 1s "+
-			"to 720h, and does not wait to be confirmed", r.Verb)
-	case len(r.Enforce) > 0 && r.Verb != "tune rollback":
-		return Errorf(CodeUsage, "", "%s enforces no domains", r.Verb)
 	case r.Canary == "" && r.CanaryFor == 0:
 	case r.Verb != "apply" || r.Canary == "" || r.CanaryFor != 0 && !within(r.CanaryFor):
 		return Errorf(CodeUsage, "`bulkhead apply --canary GROUP --canary-for 2m`",
 			"%s: a canary is a group that an apply tries first, for 1s to 720h", r.Verb)
+	}
+	return nil
+}
+
+// validateEnforce says what makes no sense about the domains that a rollback enforces.
+func (r Request) validateEnforce() error {
+	within := r.EnforceFor >= minConfirm && r.EnforceFor <= maxConfirm
+	switch {
+	case r.EnforceFor != 0 && (!within || len(r.Enforce) == 0 || r.ConfirmWithin != 0):
+		return Errorf(CodeUsage, "`bulkhead selinux apply --watch 1h`", "%s: what becomes enforced is watched for 1s "+
+			"to 720h, and does not wait to be confirmed", r.Verb)
+	case slices.Contains(r.Enforce, ""): // that would be every setting of SELinux that makes none permissive
+		return Errorf(CodeUsage, "`bulkhead selinux soak status` lists them", "%s: a domain has a name", r.Verb)
+	case len(r.Enforce) > 0 && r.Verb != "tune rollback":
+		return Errorf(CodeUsage, "", "%s enforces no domains", r.Verb)
 	}
 	return nil
 }

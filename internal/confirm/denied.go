@@ -28,14 +28,14 @@ type denials struct {
 	log *auditlog.Follower
 	// found is what was denied: it is said again until the change is undone.
 	found string
-	// blind is since when nobody takes the records of audit; zero is not.
+	// blind is since when nobody takes the records of audit, or their log cannot be read; zero is not.
 	blind time.Time
 	// status asks for the state of auditing; nil is the kernel's.
 	status func() (audit.Status, error)
 }
 
-// blindFor is for how long nobody may take the records of audit, as when auditd is started anew: the kernel keeps them
-// meanwhile.
+// blindFor is for how long nobody may take the records of audit, as when auditd is started anew, or their log may not
+// be there: the kernel keeps them meanwhile.
 const blindFor = 10 * time.Second
 
 // look says what was denied a domain that is watched, or why that would not be seen; "" is neither.
@@ -54,10 +54,16 @@ func (d *denials) look(c *transaction.Controller, w *state.Watch) (string, error
 			return d.found, nil
 		}
 	}
-	if err != nil {
-		return "", err
+	why := d.unseen(c, err)
+	switch {
+	case why == "":
+		d.blind = time.Time{}
+	case d.blind.IsZero():
+		d.blind = now
+	case now.Sub(d.blind) >= blindFor:
+		return why + ", so that nobody would see a denial", nil
 	}
-	return d.unseen(c, now), nil
+	return "", err
 }
 
 // deniedText is a denial in a sentence.
@@ -75,25 +81,22 @@ func deniedText(d avc.Denial) string {
 		strings.Join(d.Permissions, " "), what, avc.Rule(d.Source.Type, d.Target.Type, d.Class, d.Permissions))
 }
 
-// unseen says that denials are not written down any more. What this process may not ask counts as well.
-func (d *denials) unseen(c *transaction.Controller, now time.Time) string {
+// unseen says why denials are not written down any more, or cannot be read; "" is that they are. What this process may
+// not ask counts as well.
+func (d *denials) unseen(c *transaction.Controller, err error) string {
 	ask := d.status
-	if ask == nil {
-		if !c.Host.Root.Live() {
-			return ""
-		}
+	switch {
+	case err != nil:
+		return "the log of auditd cannot be read: " + err.Error()
+	case ask == nil && !c.Host.Root.Live():
+		return ""
+	case ask == nil:
 		ask = audit.Of
 	}
-	s, err := ask()
-	switch {
-	case err != nil || s.PID != 0 && s.Enabled != 0:
-		d.blind = time.Time{}
-	case d.blind.IsZero():
-		d.blind = now
-	case now.Sub(d.blind) >= blindFor:
-		return "nobody takes the records of audit any more (auditd), so that nobody would see a denial"
+	if s, err := ask(); err != nil || s.PID != 0 && s.Enabled != 0 {
+		return ""
 	}
-	return ""
+	return "nobody takes the records of audit any more (auditd)"
 }
 
 // close ends the reading; what was denied is forgotten.

@@ -57,6 +57,29 @@ func TestUnseenDenials(t *testing.T) {
 	looks(blindFor, "nobody takes the records of audit")
 }
 
+// A log that cannot be read for longer than a start of auditd takes is the same: a watch that sees nothing must not go
+// on for ever.
+func TestUnreadDenials(t *testing.T) {
+	dir := t.TempDir()
+	c, err := transaction.Open(transaction.Options{State: filepath.Join(dir, "state"), Root: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	g := &guardian{c: c}
+	defer g.close()
+	w := &state.Watch{Domains: []string{"mysqld_t"}, Since: c.Now()}
+	for range 2 {
+		if why, err := g.look(t.Context(), w); why != "" || !errors.Is(err, os.ErrNotExist) {
+			t.Fatalf("%q, %v", why, err)
+		}
+	}
+	g.denials.blind = g.denials.blind.Add(-blindFor)
+	if why, err := g.look(t.Context(), w); err != nil || !strings.Contains(why, "audit.log\": no such file") {
+		t.Errorf("%q, %v", why, err)
+	}
+}
+
 // What was denied is said until the change is undone, though the log gives it once.
 func TestDenialIsKept(t *testing.T) {
 	dir := t.TempDir()

@@ -417,6 +417,12 @@ func TestTrialText(t *testing.T) {
 		"ON TRIAL: the set of revision 2 by root is undone at 2026-11-23 12:00:00 unless `bulkhead confirm` comes " +
 			"before, and is undone when it does app harm, watched until 2026-11-23 12:00:00": {Verb: "set", Revision: 2,
 			By: "root", Confirm: at, Guard: guard},
+		"ON TRIAL: the set of revision 2 by root is undone when SELinux denies mysqld_t something, watched until " +
+			"2026-11-23 12:00:00": {Verb: "set", Revision: 2, By: "root", Guard: &state.Watch{Until: at,
+			Domains: []string{"mysqld_t"}}},
+		"ON TRIAL: the set of revision 2 by root is undone when it does app harm or SELinux denies a_t, b_t " +
+			"something, watched until 2026-11-23 12:00:00": {Verb: "set", Revision: 2, By: "root",
+			Guard: &state.Watch{Until: at, Groups: guard.Groups, Domains: []string{"a_t", "b_t"}}},
 	} {
 		if got := trialText(&trial); got != want {
 			t.Errorf("%q, want %q", got, want)

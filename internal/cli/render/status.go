@@ -275,8 +275,14 @@ func trialText(t *state.Trial) string {
 		if !t.Confirm.IsZero() {
 			text += ", and"
 		}
-		watched := append(slices.Sorted(maps.Keys(t.Guard.Groups)), t.Guard.Domains...)
-		text += fmt.Sprintf(" is undone when it does %s harm, watched until %s", strings.Join(watched, ", "),
+		var when []string
+		if groups := slices.Sorted(maps.Keys(t.Guard.Groups)); len(groups) > 0 {
+			when = append(when, "it does "+strings.Join(groups, ", ")+" harm")
+		}
+		if len(t.Guard.Domains) > 0 {
+			when = append(when, "SELinux denies "+strings.Join(t.Guard.Domains, ", ")+" something")
+		}
+		text += fmt.Sprintf(" is undone when %s, watched until %s", strings.Join(when, " or "),
 			t.Guard.Until.Local().Format(time.DateTime))
 	}
 	return text

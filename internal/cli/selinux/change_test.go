@@ -46,12 +46,17 @@ type lab struct {
 	t       *testing.T
 	dir     string
 	changed []api.Request
-	fails   error // of changes
+	fails   error  // of changes
+	does    func() // what a change does before it is answered
+	opens   func() // what is done before the state is opened
 }
 
 func (l *lab) run(log string, args ...string) (string, error) {
 	l.t.Helper()
 	open := func() (*transaction.Controller, error) {
+		if l.opens != nil {
+			l.opens()
+		}
 		c, err := transaction.Open(transaction.Options{State: filepath.Join(l.dir, "state"), Root: l.dir})
 		if err == nil {
 			c.Labels, c.LockWait = inTmp{}, time.Millisecond
@@ -68,6 +73,9 @@ func (l *lab) run(log string, args ...string) (string, error) {
 		Change: func(_ *cobra.Command, q api.Request) error { l.changed = append(l.changed, q); return nil },
 		Do: func(_ context.Context, q api.Request) (*api.Reply, error) {
 			l.changed = append(l.changed, q)
+			if l.does != nil {
+				l.does()
+			}
 			return &api.Reply{}, l.fails
 		},
 		Who: func() string { return "test" },

@@ -3,10 +3,12 @@ package selinux
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -33,10 +35,11 @@ func (s Session) export() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "export DIR [FILE]",
 		Short: "write what plan says as files from which another team builds a package",
-		Long: `export writes into DIR, which it makes, or which is empty: the module that is needed (NAME.te with the
-rules, NAME.fc with the file contexts), the commands that build and install it and set ports, booleans and labels
-(apply.sh), those that take it back (undo.sh), and a report for who has to read it, with every verdict, its reasons and
-the lines of the log (report.txt, report.json). Nothing else is changed, and "selinux apply" need never run.
+		Long: `export writes into DIR, which it makes, or which is yours alone and empty: the module that is needed
+(NAME.te with the rules, NAME.fc with the file contexts), the commands that build and install it and set ports, booleans
+and labels (apply.sh), those that take it back (undo.sh), and a report for who has to read it, with every verdict, its
+reasons and the lines of the log (report.txt, report.json), for its owner alone. Nothing else is changed, and "selinux
+apply" need never run.
 
 FILE is a log of this host, as for plan.`,
 		Example: `  bulkhead selinux export /root/selinux-db
@@ -59,7 +62,8 @@ FILE is a log of this host, as for plan.`,
 			e := exported{Dir: args[0], Files: []string{}, Note: m.Note}
 			if m.Note == "" {
 				if e.Files, err = s.write(args[0], name, m); err != nil {
-					return failed(err, "name a directory that is not there yet, or is empty")
+					return failed(err, "name a directory that is not there yet, or is yours alone "+
+						"and empty")
 				}
 			}
 			return s.Print(e, func() {
@@ -76,18 +80,20 @@ FILE is a log of this host, as for plan.`,
 	return c
 }
 
-// write writes the files of a plan.
+// write writes the files of a plan. They are those of a directory that was opened once, and none is written over: who
+// may write into another one might have planted a link, or change what root runs later.
 func (s Session) write(dir, name string, m *made) (names []string, err error) {
 	dir = filepath.Clean(dir)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make %q: %w", dir, sysroot.Cause(err))
 	}
-	there, err := os.ReadDir(dir)
+	tree, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil, fmt.Errorf("read %q: %w", dir, sysroot.Cause(err))
+		return nil, fmt.Errorf("open %q: %w", dir, sysroot.Cause(err))
 	}
-	if len(there) > 0 {
-		return nil, fmt.Errorf("%q is not empty", dir)
+	defer tree.Close()
+	if err := ownAndEmpty(tree, dir); err != nil {
+		return nil, err
 	}
 	v := &view{Read: m.read}
 	v.fill(m.log, m.found, m.report)
@@ -103,12 +109,47 @@ func (s Session) write(dir, name string, m *made) (names []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range append(export.Of(name, m.Plan), export.File{Name: "report.txt", Mode: 0o644, Text: text.String()},
-		export.File{Name: "report.json", Mode: 0o644, Text: string(data) + "\n"}) {
-		if err := os.WriteFile(filepath.Join(dir, f.Name), []byte(f.Text), f.Mode); err != nil {
+	for _, f := range append(export.Of(name, m.Plan), export.File{Name: "report.txt", Mode: 0o600, Text: text.String()},
+		export.File{Name: "report.json", Mode: 0o600, Text: string(data) + "\n"}) { // as the log of auditd
+		if err := writeNew(tree, f); err != nil {
 			return nil, &api.Error{Code: api.CodeFailed, Err: fmt.Errorf("write %q: %w", f.Name, sysroot.Cause(err))}
 		}
 		names = append(names, f.Name)
 	}
 	return names, nil
+}
+
+// ownAndEmpty says why a directory is not ours alone, or not empty.
+func ownAndEmpty(tree *os.Root, dir string) error {
+	f, err := tree.Open(".")
+	if err != nil {
+		return fmt.Errorf("read %q: %w", dir, sysroot.Cause(err))
+	}
+	defer f.Close()
+	info, one := f.Stat()
+	there, two := f.ReadDir(-1)
+	if err := errors.Join(one, two); err != nil {
+		return fmt.Errorf("read %q: %w", dir, sysroot.Cause(err))
+	}
+	const others = 0o022
+	owner, is := info.Sys().(*syscall.Stat_t)
+	switch {
+	case is && int(owner.Uid) != os.Geteuid():
+		return fmt.Errorf("%q is of another user, who could change the scripts", dir)
+	case info.Mode().Perm()&others != 0:
+		return fmt.Errorf("%q: others may write into it, and could change the scripts", dir)
+	case len(there) > 0:
+		return fmt.Errorf("%q is not empty", dir)
+	}
+	return nil
+}
+
+// writeNew writes a file that is not there yet.
+func writeNew(tree *os.Root, f export.File) error {
+	to, err := tree.OpenFile(f.Name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, f.Mode)
+	if err != nil {
+		return err
+	}
+	_, err = to.WriteString(f.Text)
+	return errors.Join(err, to.Close())
 }

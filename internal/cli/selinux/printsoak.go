@@ -39,24 +39,25 @@ type permissiveDomain struct {
 }
 
 // viewSoak looks at what is permissive, and at what was denied.
-func viewSoak(c *transaction.Controller, docs *state.Documents) (*soakView, error) {
+func viewSoak(c *transaction.Controller, docs *state.Documents) *soakView {
 	v := &soakView{Open: !docs.Soak.At.IsZero(), Soak: docs.Soak, Checkpoints: []soak.Checkpoint{},
 		Left: soak.Left(docs.Soak), Notes: []string{}}
 	v.Soak.Checkpoints, v.Soak.Domains = render.OrEmpty(v.Soak.Checkpoints), render.OrEmpty(v.Soak.Domains)
 	found := loaded.Of(c.Host.Root)
 	v.permissive(found, permissive(docs.Tuned))
 	if !v.Open {
-		return v, nil
+		return v
 	}
 	log := &avc.Log{}
-	if _, err := readAudit(c.Host.Root, log, c.Now()); err != nil {
-		return nil, err
+	if _, err := readAudit(c.Host.Root, log, c.Now()); err != nil { // no reason to leave a domain permissive
+		v.Notes = append(v.Notes, "what was denied is not known: "+err.Error())
+		return v
 	}
 	log.Since(docs.Soak.At.Add(-time.Second))
 	v.Notes = append(v.Notes, log.Lost...)
 	loaded.Resolve(c.Host.Root, log.Denials)
 	v.Checkpoints, v.Others = soak.Of(log, docs.Soak, found.Ask, c.Now())
-	return v, nil
+	return v
 }
 
 // permissive looks which domains are.
@@ -79,6 +80,8 @@ func (v *soakView) permissive(found loaded.Host, ours []string) {
 
 func printSoak(out io.Writer, v *soakView) {
 	switch {
+	case v.Ended && !v.Open:
+		render.Printf(out, "no soak had begun; enforced again: %s\n", strings.Join(v.Soak.Domains, ", "))
 	case v.Ended:
 		render.Printf(out, "ended: the soak of %s from %s\n", strings.Join(v.Soak.Domains, ", "),
 			v.Soak.At.Local().Format(time.DateTime))
@@ -100,9 +103,13 @@ func printSoak(out io.Writer, v *soakView) {
 		}
 	}
 	render.Printf(out, "permissive by bulkhead: %s; by others: %s\n", orNone(ours), orNone(theirs))
-	if v.Open && !v.Ended && len(v.Enforced) > 0 {
-		render.Printf(out, "NOT PERMISSIVE: %s; `bulkhead selinux soak begin` begins anew, `soak end` ends it\n",
-			strings.Join(v.Enforced, ", "))
+	switch {
+	case v.Ended:
+	case v.Open && len(v.Enforced) > 0:
+		render.Printf(out, "NOT PERMISSIVE: %s; `bulkhead selinux soak end` ends it, `soak begin` then begins "+
+			"another\n", strings.Join(v.Enforced, ", "))
+	case !v.Open && len(ours) > 0:
+		render.Println(out, "`bulkhead selinux soak end` enforces what bulkhead has made permissive")
 	}
 	for _, c := range v.Checkpoints {
 		printCheckpoint(out, c)

@@ -62,8 +62,8 @@ func (s Session) recorded() (*transaction.Controller, *state.Documents, error) {
 	return c, docs, nil
 }
 
-// save records the soak, by the lock.
-func (s Session) save(ctx context.Context, soak state.Soak) error {
+// record changes what is recorded of the soak, by the lock: somebody else may have changed it since it was read.
+func (s Session) record(ctx context.Context, do func(*state.Documents) error) error {
 	c, err := s.Open()
 	if err != nil {
 		return err
@@ -74,7 +74,14 @@ func (s Session) save(ctx context.Context, soak state.Soak) error {
 		return err
 	}
 	defer lock.Release()
-	return state.Save(c.Store, state.DocSoak, soak)
+	docs, err := state.Load(c.Store, state.DocSoak, state.DocTuned)
+	if err == nil {
+		err = do(docs)
+	}
+	if err != nil {
+		return err
+	}
+	return state.Save(c.Store, state.DocSoak, docs.Soak)
 }
 
 // mark writes a record into the log of audit, and has the kernel log again what it has logged before; what does not
@@ -126,19 +133,26 @@ mark. A domain that somebody else has made permissive is watched as well, and st
   bulkhead selinux soak begin --domain mysqld_t --domain rsync_t`,
 		Args: usage.AtMostOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			now, tune, notes, err := s.prepare(cmd, args, domains)
+			now, was, tune, notes, err := s.prepare(cmd, args, domains)
 			if err != nil {
 				return err
 			}
 			// Recorded first: of a domain that is permissive one must know why.
 			now.By, now.Reason = s.Who(), reason
-			if err := s.save(cmd.Context(), now); err != nil {
+			err = s.record(cmd.Context(), func(docs *state.Documents) error {
+				if !docs.Soak.At.Equal(was.At) {
+					return hasBegun(docs.Soak)
+				}
+				docs.Soak = now
+				return nil
+			})
+			if err != nil {
 				return err
 			}
 			if len(tune) > 0 {
 				reply, err := s.Do(cmd.Context(), api.Request{Verb: "tune apply", Reason: reason, Tune: tune})
 				if err != nil {
-					return errors.Join(err, s.save(cmd.Context(), state.Soak{}))
+					return errors.Join(err, s.notBegun(cmd.Context(), now, was))
 				}
 				notes = append(notes, reply.Notes...)
 			}
@@ -155,41 +169,59 @@ mark. A domain that somebody else has made permissive is watched as well, and st
 	return c
 }
 
-// prepare says what a soak would be, and by which settings.
-func (s Session) prepare(cmd *cobra.Command, args, domains []string) (now state.Soak, tune []state.Tuned,
+// hasBegun is said of a soak that is not over.
+func hasBegun(soak state.Soak) error {
+	return api.Errorf(api.CodeFailed, "`bulkhead selinux soak end` ends it", "a soak has begun %s",
+		soak.At.Local().Format(time.DateTime))
+}
+
+// notBegun records what was before a soak that could not begin, unless its domains were made permissive all the same,
+// as when the answer was lost.
+func (s Session) notBegun(ctx context.Context, now, was state.Soak) error {
+	return s.record(context.WithoutCancel(ctx), func(docs *state.Documents) error {
+		ours := permissive(docs.Tuned)
+		if docs.Soak.At.Equal(now.At) && !slices.ContainsFunc(now.Domains, func(d string) bool {
+			return slices.Contains(ours, d)
+		}) {
+			docs.Soak = was
+		}
+		return nil
+	})
+}
+
+// prepare says what a soak would be, in place of which one, and by which settings.
+func (s Session) prepare(cmd *cobra.Command, args, domains []string) (now, was state.Soak, tune []state.Tuned,
 	notes []string, err error) {
 	c, docs, err := s.recorded()
 	if err != nil {
-		return now, nil, nil, err
+		return now, was, nil, nil, err
 	}
+	was = docs.Soak
 	defer c.Close()
 	if err := whole(cmd.Context(), c, true); err != nil {
-		return now, nil, nil, err
+		return now, was, nil, nil, err
 	}
 	found := loaded.Of(c.Host.Root)
 	p, is := found.Ask.Policy.(*policydb.Policy)
 	if !is {
-		return now, nil, nil, api.Errorf(api.CodeFailed, "`bulkhead selinux check` says what there is",
+		return now, was, nil, nil, api.Errorf(api.CodeFailed, "`bulkhead selinux check` says what there is",
 			"no domain can be made permissive: %s", strings.Join(found.Missing, "; "))
 	}
 	if _, err := readAudit(c.Host.Root, &avc.Log{}, c.Now()); err != nil {
-		return now, nil, nil, err
+		return now, was, nil, nil, err
 	}
 	are, ours := p.Permissive(), permissive(docs.Tuned)
-	if !docs.Soak.At.IsZero() && !slices.ContainsFunc(docs.Soak.Domains, func(d string) bool {
-		return !slices.Contains(are, d)
-	}) {
-		return now, nil, nil, api.Errorf(api.CodeFailed, "`bulkhead selinux soak end` ends it", "a soak has begun %s",
-			docs.Soak.At.Local().Format(time.DateTime))
+	if !was.At.IsZero() && slices.ContainsFunc(was.Domains, func(d string) bool { return slices.Contains(are, d) }) {
+		return now, was, nil, nil, hasBegun(was)
 	}
 	now = state.Soak{At: c.Now(), Checkpoints: []state.Checkpoint{}}
 	if now.Domains, err = soaked(cmd, c, found, args, domains); err != nil {
-		return now, nil, nil, err
+		return now, was, nil, nil, err
 	}
 	for _, d := range now.Domains {
 		switch {
 		case !p.Has(d):
-			return now, nil, nil, usage.Errorf(cmd, "the loaded policy has no type %s", d)
+			return now, was, nil, nil, usage.Errorf(cmd, "the loaded policy has no type %s", d)
 		case slices.Contains(are, d) && !slices.Contains(ours, d):
 			now.Theirs = append(now.Theirs, d)
 		default:
@@ -204,7 +236,7 @@ func (s Session) prepare(cmd *cobra.Command, args, domains []string) (now state.
 	if found.State != loaded.Enforcing {
 		notes = append(notes, "the whole host is "+found.State+": domains beside these are not held back either")
 	}
-	return now, tune, notes, nil
+	return now, was, tune, notes, nil
 }
 
 // listed names domains as the subject of a sentence.
@@ -233,12 +265,7 @@ func soaked(cmd *cobra.Command, c *transaction.Controller, found loaded.Host, ar
 	} else if len(more) > 0 {
 		all = nil
 	}
-	asked := loaded.Domains(c.Host.Root, found.Ask, all, nil)
-	for _, d := range more {
-		if !slices.Contains(asked, d) {
-			asked = append(asked, d)
-		}
-	}
+	asked := withAll(loaded.Domains(c.Host.Root, found.Ask, all, nil), more)
 	if len(asked) == 0 {
 		return nil, api.Errorf(api.CodeFailed, "start it, or name its domain: --domain mysqld_t",
 			"no database runs here in a domain of its own")
@@ -268,13 +295,21 @@ case has all of its own.`,
 			if docs.Soak.At.IsZero() {
 				return noSoak()
 			}
+			begins := state.Checkpoint{Name: args[0], At: c.Now()} // before the kernel forgets
 			notes, err := s.mark("checkpoint " + args[0])
 			if err != nil {
 				return err
 			}
-			now := docs.Soak
-			now.Checkpoints = append(now.Checkpoints, state.Checkpoint{Name: args[0], At: c.Now()})
-			if err := s.save(cmd.Context(), now); err != nil {
+			var now state.Soak
+			err = s.record(cmd.Context(), func(docs *state.Documents) error {
+				if docs.Soak.At.IsZero() {
+					return noSoak()
+				}
+				docs.Soak.Checkpoints = append(docs.Soak.Checkpoints, begins)
+				now = docs.Soak
+				return nil
+			})
+			if err != nil {
 				return err
 			}
 			return s.say(now, notes, "%s begins; what is denied from now on belongs to it", args[0])
@@ -296,10 +331,7 @@ checkpoint so far, and which cases are left with how to force each. Nothing is c
 				return err
 			}
 			defer c.Close()
-			v, err := viewSoak(c, docs)
-			if err != nil {
-				return err
-			}
+			v := viewSoak(c, docs)
 			return s.Print(v, func() { printSoak(s.Out, v) })
 		},
 	}
@@ -310,7 +342,7 @@ func (s Session) soakEnd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "end",
 		Short: "enforce the domains again, and say what was denied at which checkpoint",
-		Long: `end takes back that domains are permissive, as far as "soak begin" made them so, and prints what was
+		Long: `end takes back that domains are permissive, all of those that bulkhead has made so, and prints what was
 denied at which checkpoint, by which program, and what puts it right. What is not put right by then is denied from now
 on: "bulkhead selinux apply --watch 1h" before it sets what is needed and makes a domain permissive again by itself when
 something is denied.`,
@@ -321,15 +353,22 @@ something is denied.`,
 			if err != nil {
 				return err
 			}
-			if len(docs.Soak.Theirs) < len(docs.Soak.Domains) {
+			ours := permissive(docs.Tuned)
+			if len(docs.Soak.Theirs) < len(docs.Soak.Domains) || len(ours) > 0 {
 				reply, err := s.Do(cmd.Context(), api.Request{Verb: "tune rollback", Reason: reason,
-					Rules: []string{state.RuleSELinux}, Enforce: docs.Soak.Domains})
+					Rules: []string{state.RuleSELinux}, Enforce: withAll(docs.Soak.Domains, ours)})
 				if err != nil {
 					return err
 				}
 				v.Notes = append(v.Notes, reply.Notes...)
 			}
-			if err := s.save(cmd.Context(), state.Soak{}); err != nil {
+			err = s.record(cmd.Context(), func(docs *state.Documents) error {
+				if docs.Soak.At.Equal(v.Soak.At) {
+					docs.Soak = state.Soak{}
+				}
+				return nil
+			})
+			if err != nil {
 				return err
 			}
 			notes, err := s.mark("end")
@@ -350,19 +389,32 @@ something is denied.`,
 	return c
 }
 
-// before looks at a soak that is to be ended.
+// before looks at a soak that is to be ended. Where none is recorded it is what bulkhead has made permissive.
 func (s Session) before(cmd *cobra.Command) (*soakView, *state.Documents, error) {
 	c, docs, err := s.recorded()
 	if err != nil {
 		return nil, nil, err
 	}
 	defer c.Close()
-	if docs.Soak.At.IsZero() {
-		return nil, nil, noSoak()
-	}
 	if err := whole(cmd.Context(), c, true); err != nil {
 		return nil, nil, err
 	}
-	v, err := viewSoak(c, docs)
-	return v, docs, err
+	v := viewSoak(c, docs)
+	if !v.Open {
+		if v.Soak.Domains = permissive(docs.Tuned); len(v.Soak.Domains) == 0 {
+			return nil, nil, noSoak()
+		}
+	}
+	return v, docs, nil
+}
+
+// withAll is a list with what of another it does not have.
+func withAll(list, more []string) []string {
+	all := slices.Clone(list)
+	for _, one := range more {
+		if !slices.Contains(all, one) {
+			all = append(all, one)
+		}
+	}
+	return all
 }

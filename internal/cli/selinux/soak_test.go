@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"bulkhead/internal/journal"
+	"bulkhead/internal/linux/tunable/sepolicy"
 	"bulkhead/internal/state"
 )
 
@@ -115,6 +116,145 @@ func TestNoSoak(t *testing.T) {
 	}
 }
 
+// documents are what is recorded.
+func (l *lab) documents() *state.Documents {
+	l.t.Helper()
+	s, err := journal.Open(filepath.Join(l.dir, "state"), journal.Options{})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	defer s.Close()
+	docs, err := state.Load(s, state.DocSoak, state.DocTuned)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return docs
+}
+
+// enforced are the domains that the last change enforces.
+func (l *lab) enforced() string {
+	l.t.Helper()
+	if len(l.changed) == 0 || l.changed[len(l.changed)-1].Verb != "tune rollback" {
+		l.t.Fatalf("nothing is enforced: %+v", l.changed)
+	}
+	return strings.Join(l.changed[len(l.changed)-1].Enforce, " ")
+}
+
+// made has domains be recorded as permissive by bulkhead.
+func (l *lab) made(domains ...string) {
+	l.t.Helper()
+	all := []state.Tuned{{Rule: state.RuleSELinux, Name: "selinux boolean third"}}
+	for _, d := range domains {
+		all = append(all, state.Tuned{Rule: state.RuleSELinux, Name: sepolicy.PermissiveName(d),
+			Value: sepolicy.Permissive(d)})
+	}
+	l.tuned(all...)
+}
+
+// What bulkhead has made permissive can be enforced again though no soak is recorded of it: a watch makes domains
+// permissive after the end of one, and a caller may be killed.
+func TestEndOfWhatIsPermissive(t *testing.T) {
+	l := newLab(t)
+	l.audit("")
+	l.made("init_t") // as which the policy of this host has
+	if out, err := l.run("", "soak", "status"); err != nil || !strings.Contains(out, "`bulkhead selinux soak end`") {
+		t.Errorf("status: %v\n%s", err, out)
+	}
+	out, err := l.run("", "soak", "end")
+	if err != nil || l.enforced() != "init_t" || !strings.Contains(out, "enforced again: init_t\n") {
+		t.Errorf("%v, %+v\n%s", err, l.changed, out)
+	}
+	// One that a soak does not know goes with its own.
+	if _, err := l.run("", "soak", "begin", "--domain", "mysqld_t"); err != nil {
+		t.Fatal(err)
+	}
+	if out, err = l.run("", "soak", "end"); err != nil || l.enforced() != "mysqld_t init_t" {
+		t.Errorf("%v, %+v\n%s", err, l.changed, out)
+	}
+}
+
+// A begin that failed leaves what is recorded as it was, and records what was made permissive though the answer was
+// lost.
+func TestBeginThatFails(t *testing.T) {
+	l := newLab(t)
+	l.audit("")
+	begin := []string{"soak", "begin", "--domain", "mysqld_t", "--reason"}
+	if _, err := l.run("", append(begin, "first")...); err != nil {
+		t.Fatal(err)
+	}
+	l.fails = errors.New("the agent is cut off")
+	l.does = func() {}
+	recorded := func(want string) {
+		t.Helper()
+		if docs := l.documents(); docs.Soak.Reason != want {
+			t.Errorf("%+v is recorded, want that for %s", docs.Soak, want)
+		}
+	}
+	if _, err := l.run("", append(begin, "second")...); err == nil { // this host's policy never changes
+		t.Fatal("it does not fail")
+	}
+	recorded("first")
+	l.does = func() { l.made("mysqld_t") }
+	if _, err := l.run("", append(begin, "third")...); err == nil {
+		t.Fatal("it does not fail")
+	}
+	recorded("third")
+}
+
+// A soak that has domains permissive is not written over by another one, and a checkpoint does not bring back one that
+// was ended meanwhile.
+func TestTwoSoaks(t *testing.T) {
+	l := newLab(t)
+	l.audit("")
+	l.does = func() { l.made("mysqld_t") }
+	if _, err := l.run("", "soak", "begin", "--domain", "mysqld_t", "--domain", "init_t"); err != nil {
+		t.Fatal(err)
+	}
+	for _, domain := range []string{"mysqld_t", "kernel_t"} {
+		if _, err := l.run("", "soak", "begin", "--domain", domain); err == nil || !strings.Contains(err.Error(),
+			"a soak has begun") {
+			t.Errorf("another one of %s: %v", domain, err)
+		}
+	}
+	opened := 0
+	l.opens = func() {
+		if opened++; opened != 2 { // the checkpoint has looked
+			return
+		}
+		if _, err := l.run("", "soak", "end"); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := l.run("", "soak", "checkpoint", "backup"); err == nil || !strings.Contains(err.Error(),
+		"no soak has begun") {
+		t.Errorf("a checkpoint beside the end: %v", err)
+	}
+	if docs := l.documents(); !docs.Soak.At.IsZero() {
+		t.Errorf("%+v is there again", docs.Soak)
+	}
+}
+
+// Without a log to read a soak can be ended all the same, and what is permissive is said.
+func TestSoakWithoutItsLog(t *testing.T) {
+	l := newLab(t)
+	l.audit("")
+	if _, err := l.run("", "soak", "begin", "--domain", "mysqld_t"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(l.dir, "var/log/audit/audit.log")); err != nil {
+		t.Fatal(err)
+	}
+	for _, verb := range []string{"status", "end"} {
+		out, err := l.run("", "soak", verb)
+		if err != nil || !strings.Contains(out, "note: what was denied is not known: read \"/var/log/audit") {
+			t.Errorf("%s: %v\n%s", verb, err, out)
+		}
+	}
+	if l.enforced() != "mysqld_t" {
+		t.Errorf("it asks for %+v", l.changed)
+	}
+}
+
 // tuned has settings be recorded as set.
 func (l *lab) tuned(all ...state.Tuned) {
 	l.t.Helper()
@@ -209,6 +349,18 @@ func TestExport(t *testing.T) {
 	}
 	if _, err := l.run(denials, "export", dir, "-"); err == nil || !strings.Contains(err.Error(), "is not empty") {
 		t.Errorf("once more: %v", err)
+	}
+	// The log is for root alone, and so is what stands in a report.
+	if info, err := os.Stat(filepath.Join(dir, "report.txt")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("report.txt: %v, %v", info.Mode(), err)
+	}
+	open := filepath.Join(l.dir, "open")
+	if err := errors.Join(os.Mkdir(open, 0o700), os.Chmod(open, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.run(denials, "export", open, "-"); err == nil || !strings.Contains(err.Error(),
+		"others may write into it") {
+		t.Errorf("where others may change the scripts: %v", err)
 	}
 	for _, args := range [][]string{{"export"}, {"export", dir + "2", "-", "--module", "1 x"}} {
 		if _, err := l.run(denials, args...); err == nil {

@@ -73,6 +73,7 @@ type Follower struct {
 	Since time.Time
 	file  *os.File // the newest log, as far as it was read
 	rest  []byte   // of a line that is not whole yet
+	part  []byte   // is read into
 }
 
 // Next gives what was logged since it was asked before; the first time, since Since. After a rotation it reads the log
@@ -98,19 +99,14 @@ func (f *Follower) Next(now time.Time) ([]avc.Denial, error) {
 			return nil, err
 		}
 		if same, err := f.is(newest); err != nil || same {
-			return since(log, f.Since), err
+			return log.Denials, err
 		}
 	}
 	if err := f.open(newest); err != nil {
-		return since(log, f.Since), err
+		return log.Denials, err
 	}
 	err = f.more(log, now)
-	return since(log, f.Since), err
-}
-
-func since(log *avc.Log, t time.Time) []avc.Denial {
-	log.Since(t.Truncate(time.Millisecond)) // records have no more
-	return log.Denials
+	return log.Denials, err
 }
 
 // open goes on with another file.
@@ -139,16 +135,30 @@ func (f *Follower) is(name string) (bool, error) {
 	return os.SameFile(now, was) && now.Size() >= at, nil
 }
 
-// more reads the whole lines that were added.
+// more reads the whole lines that were added, a part at a time, and keeps what is not before Since.
 func (f *Follower) more(log *avc.Log, now time.Time) error {
-	text, err := io.ReadAll(f.file)
-	if err != nil {
-		return fmt.Errorf("read the log of auditd: %w", sysroot.Cause(err))
+	const part, longest = 1 << 20, 64 << 10 // of a line no more is read
+	if f.part == nil {
+		f.part = make([]byte, part)
 	}
-	text = append(f.rest, text...)
-	end := bytes.LastIndexByte(text, '\n') + 1
-	f.rest = bytes.Clone(text[end:])
-	return log.Read(bytes.NewReader(text[:end]), now)
+	for {
+		n, err := f.file.Read(f.part)
+		if n > 0 {
+			text := append(f.rest, f.part[:n]...)
+			end := bytes.LastIndexByte(text, '\n') + 1
+			f.rest = bytes.Clone(text[end:min(len(text), end+longest)])
+			if err := log.Read(bytes.NewReader(text[:end]), now); err != nil {
+				return err
+			}
+			log.Since(f.Since.Truncate(time.Millisecond)) // records have no more
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("read the log of auditd: %w", sysroot.Cause(err))
+		}
+	}
 }
 
 // Close forgets the file: the next question reads from Since again.

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -89,6 +90,32 @@ func TestFollow(t *testing.T) {
 	gives("h")
 	f.Close()
 	gives("efh") // what is there; the cut took g
+}
+
+// A log may be larger than the memory that a process of ours should take, and may have no lines.
+func TestFollowLarge(t *testing.T) {
+	const size = 256 << 20
+	dir := linuxtest.Unpack(t, "-- var/log/audit/audit.log --\n"+denied(99, "old")+denied(100, "a"))
+	f, err := os.OpenFile(filepath.Join(dir, auditlog.Usual), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteAt([]byte("\n"+denied(101, "b")), size) // a hole before it
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	follower := &auditlog.Follower{Root: sysroot.New(dir), Since: time.Unix(100, 0)}
+	defer follower.Close()
+	all, err := follower.Next(time.Now())
+	runtime.ReadMemStats(&after)
+	if err != nil || len(all) != 2 || all[0].Name != "a" || all[1].Name != "b" {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if took := after.HeapSys - before.HeapSys; took > size/4 {
+		t.Errorf("it took %d MiB for %d MiB", took>>20, size>>20)
+	}
 }
 
 // The logs of auditd are read from the oldest to the newest, where its configuration puts them.

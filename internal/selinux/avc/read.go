@@ -14,6 +14,9 @@ import (
 // longest is how much of a line is read; the kernel's records are below 9 KiB.
 const longest = 64 << 10
 
+// cut is as long as a program's message is, or nearly, that libselinux has cut (AVC_AUDIT_BUFSIZE is 1024).
+const cut = 1000
+
 // wrapped is how many lines more a record may have where a page has wrapped it.
 const wrapped = 8
 
@@ -146,8 +149,16 @@ func (s *reading) access(text string, at, line int, when time.Time) {
 	}
 	body := strings.TrimLeft(text[at+len("avc:"):], " ")
 	if h.user {
-		// What follows the quote is of the program that has asked, and enriched fields.
-		body, _, _ = strings.Cut(body, "'")
+		// What follows the last quote are enriched fields; others may be in what the program was asked.
+		if end := strings.LastIndexByte(body, '\''); end >= 0 {
+			body = body[:end]
+		}
+		// The program's own part ends where libaudit's begins.
+		if end := strings.LastIndex(body, " exe="); len("avc:")+end >= cut {
+			s.Unread = append(s.Unread, Unread{Line: line, Why: "the program's message is cut: its contexts may be " +
+				"those of a command line"})
+			return
+		}
 	}
 	switch {
 	case strings.HasPrefix(body, "granted"):

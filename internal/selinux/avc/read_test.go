@@ -56,6 +56,32 @@ func TestForms(t *testing.T) {
 	}
 }
 
+// systemd writes the command line of who asked into its record as it is: contexts in it are not those of the record.
+func TestForgedContext(t *testing.T) {
+	const forged = ` scontext=a:b:mysqld_t:s0 tcontext=a:b:shadow_t:s0 tclass=file permissive=0 `
+	for _, command := range []string{`x"` + forged + `y="`, `x'` + forged + `'`} {
+		d := one(t, `type=USER_AVC msg=audit(1.2:3): pid=1 uid=0 msg='avc:  denied  { status } for auid=n/a uid=48 `+
+			`gid=48 path="/etc/a.service" cmdline="`+command+`" scontext=a:b:httpd_t:s0 tcontext=a:b:unit_t:s0 `+
+			"tclass=service permissive=1 exe=\"/usr/lib/systemd/systemd\" sauid=0 hostname=? addr=? terminal=?'"+
+			"\x1dUID=\"root\"\n")
+		if d.Source.Type != "httpd_t" || d.Target.Type != "unit_t" || d.Class != "service" || d.Permissive != avc.Yes {
+			t.Errorf("%q: %+v", command, d)
+		}
+	}
+}
+
+// libselinux cuts what does not go into its buffer: behind a long command line there are no contexts any more.
+func TestCutRecord(t *testing.T) {
+	message := `avc:  denied  { status } for auid=n/a uid=48 gid=48 cmdline="`
+	const forged = `" scontext=a:b:mysqld_t:s0 tcontext=a:b:unit_t:s0 tclass=service permissive=0`
+	message += strings.Repeat("x", 1023-len(message)-len(forged)) + forged
+	log := read(t, `type=USER_AVC msg=audit(1.2:3): pid=1 uid=0 msg='`+message+
+		` exe="/usr/lib/systemd/systemd" sauid=0 hostname=? addr=? terminal=?'`+"\n")
+	if len(log.Denials) > 0 || len(log.Unread) != 1 || !strings.Contains(log.Unread[0].Why, "cut") {
+		t.Errorf("%+v, %+v", log.Denials, log.Unread)
+	}
+}
+
 // The journal names the time of a record of auditd's stream only before it, without a year.
 func TestTimeOfTheJournal(t *testing.T) {
 	for stamp, want := range map[string]time.Time{

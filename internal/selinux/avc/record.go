@@ -113,13 +113,13 @@ func denialOf(buf fields, body string, interpreted bool) (Denial, error) {
 	}
 	f := fieldsOf(buf, rest, interpreted)
 	var ok bool
-	if d.Source, ok = ParseContext(f.of("scontext")); !ok || !name(d.Source.Type) {
+	if d.Source, ok = ParseContext(f.last("scontext")); !ok || !name(d.Source.Type) {
 		return d, fmt.Errorf("no context of the source")
 	}
-	if d.Target, ok = ParseContext(f.of("tcontext")); !ok || !name(d.Target.Type) {
+	if d.Target, ok = ParseContext(f.last("tcontext")); !ok || !name(d.Target.Type) {
 		return d, fmt.Errorf("no context of the target")
 	}
-	if d.Class = f.of("tclass"); !name(d.Class) {
+	if d.Class = f.last("tclass"); !name(d.Class) {
 		return d, fmt.Errorf("the policy that was loaded has no name for class %q", d.Class)
 	}
 	d.PID, d.Comm, d.Exe = number(f.of("pid")), f.of("comm"), f.of("exe")
@@ -128,7 +128,7 @@ func denialOf(buf fields, body string, interpreted bool) (Denial, error) {
 		d.Path = path
 	}
 	d.Port, d.Protocol = portOf(d.Class, f)
-	switch f.of("permissive") {
+	switch f.last("permissive") {
 	case "1":
 		d.Permissive = Yes
 	case "0":
@@ -182,6 +182,17 @@ type fields []struct{ key, value string }
 // of is the first value of a key.
 func (f fields) of(key string) string {
 	for i := range f {
+		if f[i].key == key {
+			return f[i].value
+		}
+	}
+	return ""
+}
+
+// last is the last value of a key. Contexts and class end a record, behind what systemd has of the command line of who
+// asked, which may have their names in it.
+func (f fields) last(key string) string {
+	for i := len(f) - 1; i >= 0; i-- {
 		if f[i].key == key {
 			return f[i].value
 		}

@@ -127,8 +127,8 @@ func Domains(root *sysroot.FS, ask verdict.Host, instances []engine.Instance, de
 	}
 	for _, i := range instances {
 		text, err := selinux.Host{Root: root}.Process(i.Main.PID)
-		if err != nil {
-			continue // it has ended
+		if err != nil || i.Container {
+			continue // it has ended, or its domain is that of all containers
 		}
 		if c, ok := avc.ParseContext(text); ok {
 			add(c.Type)

@@ -27,6 +27,8 @@ SELINUXTYPE=targeted
 -- srv/db/www/b --
 -- proc/7/attr/current --
 system_u:system_r:postgresql_t:s0
+-- proc/6/attr/current --
+system_u:system_r:container_t:s0:c1,c2
 -- proc/8/attr/current --
 system_u:system_r:unconfined_service_t:s0
 -- data --
@@ -72,7 +74,8 @@ func TestTree(t *testing.T) {
 	}
 }
 
-// Domains of databases are those of servers that run, and those in which systemd starts their programs.
+// Domains of databases are those of servers that run, and those in which systemd starts their programs. That of
+// containers is one for all of them.
 func TestDomains(t *testing.T) {
 	root := sysroot.New(linuxtest.Unpack(t, trees))
 	ask := verdict.Host{Files: loaded.Of(root).Ask.Files, Starts: starts{}}
@@ -80,8 +83,9 @@ func TestDomains(t *testing.T) {
 		return avc.Denial{Exe: exe, Source: avc.Context{Type: domain}}
 	}
 	got := loaded.Domains(root, ask, []engine.Instance{{Main: procfs.ID{PID: 7}}, {Main: procfs.ID{PID: 8}},
-		{Main: procfs.ID{PID: 9}}}, []avc.Denial{denied("/usr/sbin/mysqld", "mysqld_t"),
-		denied("/usr/sbin/mysqld", "httpd_t"), denied("/usr/sbin/httpd", "httpd_t"), denied("/tmp/mysqld", "user_t"),
+		{Main: procfs.ID{PID: 9}}, {Main: procfs.ID{PID: 6}, Container: true}}, []avc.Denial{
+		denied("/usr/sbin/mysqld", "mysqld_t"), denied("/usr/sbin/mysqld", "httpd_t"),
+		denied("/usr/sbin/httpd", "httpd_t"), denied("/tmp/mysqld", "user_t"),
 		denied("", "ftpd_t")})
 	if strings.Join(got, " ") != "postgresql_t mysqld_t" {
 		t.Errorf("%q", got)
