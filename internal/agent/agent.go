@@ -332,9 +332,7 @@ func (a *Agent) Fill(st *api.Status) {
 	st.Agent = a.status
 	st.Agent.Mistaken, st.Agent.Placement = transaction.Mistaken(a.control.Controller), a.placements.figures()
 	st.SLO = a.slo.List()
-	if last := a.observer.Last(); last != nil {
-		st.ZFS = last.Host.ZFS
-	}
+	st.ZFS = a.observer.Last().ZFS()
 	for i, g := range st.Groups {
 		if load, known := a.loads[g.Group]; known {
 			st.Groups[i].Load = &load

@@ -42,6 +42,14 @@ func (s *Sample) Has(p Part) bool {
 	return slices.ContainsFunc(s.Collectors, func(r Reading) bool { return r.Name == p && r.Told })
 }
 
+// ZFS is what was seen of OpenZFS; nil before the first sample, and where it is not loaded.
+func (s *Sample) ZFS() *api.ZFS {
+	if s == nil {
+		return nil
+	}
+	return s.Host.ZFS
+}
+
 // Group is what one group uses, and its limits. A group that is above others has what is below it in its figures, as in
 // `status`.
 type Group struct {

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"bulkhead/internal/linux/mountinfo"
 	"bulkhead/internal/linux/zfs"
-	"bulkhead/internal/zfslayout"
 )
 
 // there are the data sets of a copy's name that exist, those above others first, with what else is below them.
@@ -21,7 +21,7 @@ func (m *Maker) there(ctx context.Context, p *Plan) ([]zfs.Dataset, error) {
 	top := p.Sets[0].Name
 	pool, _, _ := strings.Cut(top, "/")
 	all, err := m.ZFS.Below(ctx, []string{"mounted", "mountpoint", Owner}, pool)
-	all = slices.DeleteFunc(all, func(d zfs.Dataset) bool { return !zfslayout.Inside(d.Name, top) })
+	all = slices.DeleteFunc(all, func(d zfs.Dataset) bool { return !mountinfo.Within(d.Name, top) })
 	slices.SortFunc(all, func(a, b zfs.Dataset) int { return strings.Compare(a.Name, b.Name) })
 	return all, err
 }
@@ -216,7 +216,7 @@ func (m *Maker) takeAway(p *Plan) error {
 		return err
 	}
 	for _, mount := range mounts {
-		if zfslayout.Inside(mount.Point, p.Dir()) {
+		if mountinfo.Within(mount.Point, p.Dir()) {
 			return refuse("unmount it", "%s of %s is mounted at %s", mount.Root, mount.Source, mount.Point)
 		}
 	}

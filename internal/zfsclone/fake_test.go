@@ -117,7 +117,7 @@ func (p *pools) get(kind, properties string, names []string) string {
 		return out
 	}
 	for name, set := range p.sets {
-		if properties == "all" && name != names[0] || !zfslayout.Inside(name, names[0]) {
+		if properties == "all" && name != names[0] || !mountinfo.Within(name, names[0]) {
 			continue
 		}
 		if set["mounted"] == "" {

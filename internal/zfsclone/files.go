@@ -12,8 +12,8 @@ import (
 	"strings"
 
 	"bulkhead/internal/atomicfile"
+	"bulkhead/internal/linux/mountinfo"
 	"bulkhead/internal/linux/treecopy"
-	"bulkhead/internal/zfslayout"
 )
 
 // file is one in the directory of a copy, root's.
@@ -32,7 +32,7 @@ func (f file) write(gid int) error {
 // open opens the data set that a path of the copy is in; rel is the path below it. The caller closes it.
 func (p *Plan) open(name string) (root *os.Root, rel string, err error) {
 	for _, s := range slices.Backward(p.Sets) {
-		if s.Point != "" && zfslayout.Inside(name, s.Point) {
+		if s.Point != "" && mountinfo.Within(name, s.Point) {
 			if rel, err = filepath.Rel(s.Point, name); err == nil {
 				root, err = os.OpenRoot(s.Point)
 			}
@@ -84,7 +84,7 @@ func (p *Plan) link(root *os.Root, rel, was, is string) error {
 	switch {
 	case held && leads(is) == mapped:
 		return nil
-	case !held && (zfslayout.Inside(old, "/etc") || zfslayout.Inside(old, "/usr")):
+	case !held && (mountinfo.Within(old, "/etc") || mountinfo.Within(old, "/usr")):
 		return nil // such as certificates
 	case !held:
 		return refuse("move what it leads to into the data directory", "the link %s leads to %s, which the snapshot "+

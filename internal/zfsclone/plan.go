@@ -13,9 +13,9 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/dbsnapshot"
 	"bulkhead/internal/engine"
+	"bulkhead/internal/linux/mountinfo"
 	"bulkhead/internal/linux/zfs"
 	"bulkhead/internal/policy"
-	"bulkhead/internal/zfslayout"
 )
 
 // Source is the server that a copy replicates, and how the copy logs in there.
@@ -136,7 +136,7 @@ func (p *Plan) Printable() *Plan {
 // In gives the path in the copy of one on the server, absolute; false where the snapshot does not hold it.
 func (p *Plan) In(name string) (string, bool) {
 	for _, s := range slices.Backward(p.Sets) { // the deepest come last
-		if s.Was != "" && zfslayout.Inside(name, s.Was) {
+		if s.Was != "" && mountinfo.Within(name, s.Was) {
 			return filepath.Join(s.Point, strings.TrimPrefix(name, s.Was)), true
 		}
 	}

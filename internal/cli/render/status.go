@@ -43,6 +43,13 @@ func StatusOf(out io.Writer, st *api.Status) {
 	printProblems(out, st)
 }
 
+// printEach prints a line for each, behind what it is.
+func printEach[T any](out io.Writer, what string, all []T) {
+	for _, one := range all {
+		Println(out, what, one)
+	}
+}
+
 func printProblems(out io.Writer, st *api.Status) {
 	for _, p := range st.Problems {
 		Printf(out, "PROBLEM: %s\n", p)
@@ -92,18 +99,12 @@ func printPolicy(out io.Writer, st *api.Status) {
 	}
 	printProblems(out, st)
 	printOver(out, st)
-	for _, c := range st.Conflicts {
-		Println(out, "CHANGED BY SOMEBODY ELSE:", c)
-	}
-	for _, l := range st.Lifted {
-		Println(out, "LIFTED:", l)
-	}
+	printEach(out, "CHANGED BY SOMEBODY ELSE:", st.Conflicts)
+	printEach(out, "LIFTED:", st.Lifted)
 	for _, s := range st.SLO {
 		Println(out, s.Text())
 	}
-	for _, line := range st.ZFS.Lines() {
-		Println(out, "ZFS:", line)
-	}
+	printEach(out, "ZFS:", st.ZFS.Lines())
 	for _, s := range st.Schedules {
 		Println(out, scheduleText(s))
 	}
