@@ -44,8 +44,8 @@ func DatasetText(name string, logical, physical, snapshots float64) string {
 	return text
 }
 
-// Text says it for people.
-func (d Dataset) Text() string {
+// String says it for people.
+func (d Dataset) String() string {
 	return DatasetText(d.Name, float64(d.Logical), float64(d.Physical), float64(d.Snapshots))
 }
 

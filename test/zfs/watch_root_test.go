@@ -70,6 +70,6 @@ func TestWatching(t *testing.T) {
 		p.SlowestSync > 10*time.Minute || p.Sync > p.SlowestSync {
 		t.Errorf("of the pool it tells %+v", p)
 	}
-	t.Log(d.Text())
+	t.Log(d)
 	t.Log(z.Lines())
 }

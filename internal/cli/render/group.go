@@ -87,9 +87,7 @@ func printGroup(out io.Writer, g api.GroupStatus, sets []api.Dataset) {
 	} else {
 		printUsage(out, g)
 		printTraffic(out, g.Traffic)
-		for _, d := range sets {
-			Println(out, "  ZFS:", d.Text())
-		}
+		printEach(out, "  ZFS:", sets)
 		printLimits(out, g.Limits)
 	}
 	if len(g.Members) == 0 {

@@ -22,10 +22,7 @@ func dashZero(n int) string {
 }
 
 func yesNo(b bool) string {
-	if b {
-		return "yes"
-	}
-	return "no"
+	return map[bool]string{true: "yes", false: "no"}[b]
 }
 
 // Count says how many there are of something: "1 process", "3 processes".
