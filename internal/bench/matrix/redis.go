@@ -27,6 +27,7 @@ type redis struct {
 	client *goredis.Client
 	saved  string  // the file that it saves into
 	copied float64 // most bytes that were copied while it saved
+	saving bool    // it was seen to save while the load ran
 }
 
 // Data of a Redis: values of so many bytes, and of every so many keys one that the load writes.
@@ -81,7 +82,7 @@ func (r *redis) warm(ctx context.Context, s *subject, cell *scenario.Cell) (said
 	if err = r.open(ctx, s, s.drivers[cell.Size.Name].Rows); err != nil {
 		return "", 0, err
 	}
-	r.copied = 0
+	r.copied, r.saving = 0, false
 	setting, err := r.client.ConfigGet(ctx, "disable-thp").Result()
 	if err == nil {
 		err = r.client.BgSave(ctx).Err()
@@ -92,12 +93,15 @@ func (r *redis) warm(ctx context.Context, s *subject, cell *scenario.Cell) (said
 	return "disable-thp=" + setting["disable-thp"], least, err
 }
 
-// told are the numbers that the server tells of itself.
+// told are the numbers that the server tells of itself; "ok" is 1.
 func (r *redis) told(ctx context.Context) (map[string]float64, error) {
 	text, err := r.client.Info(ctx, "everything").Result()
 	all := map[string]float64{}
 	for line := range strings.Lines(text) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if value == "ok" {
+			value = "1"
+		}
 		if x, err := strconv.ParseFloat(value, 64); err == nil && !math.IsNaN(x) {
 			all[name] = x
 		}
@@ -111,7 +115,20 @@ func (r *redis) look(ctx context.Context) {
 	_ = r.client.BgSave(ctx).Err()            // one goes on; end sees whether there was any
 	if told, err := r.told(ctx); err == nil { // end asks again
 		r.copied = max(r.copied, told["current_cow_peak"], told["rdb_last_cow_size"])
+		r.saving = r.saving || told["rdb_bgsave_in_progress"] > 0
 	}
+}
+
+// proved says in the words of an error that nothing is known of a save under the load. The one before the load says
+// nothing: hardly anything was written meanwhile, and so hardly anything copied.
+func (r *redis) proved(told map[string]float64) error {
+	switch {
+	case !r.saving:
+		return errors.New("the Redis did not save while it was measured")
+	case told["rdb_last_bgsave_status"] != 1:
+		return errors.New("the Redis could not save: is there room for its dump.rdb?")
+	}
+	return nil
 }
 
 // end waits for the last save, and takes it away: the server begins without data.
@@ -125,8 +142,9 @@ func (r *redis) end(ctx context.Context, figure func(name string, is float64)) e
 			return err
 		case told["rdb_bgsave_in_progress"] > 0 && time.Since(began) < most:
 			continue
-		case told["total_forks"] == 0:
-			return errors.New("the Redis did not save while it was measured")
+		}
+		if err := r.proved(told); err != nil {
+			return err
 		}
 		figure("copied", max(r.copied, told["rdb_last_cow_size"]))
 		figure("fork", told["latest_fork_usec"]/1000)

@@ -64,8 +64,14 @@ func (s Settings) Read(ctx context.Context, addr string) (string, error) {
 			return value, nil
 		}
 	}
-	if err = s.knows(ctx, k); err == nil && len(lines) == 0 {
+	if len(lines) == 0 {
 		err = s.there(unit)
+	}
+	if err == nil {
+		// What the drop-in holds is known also where systemd cannot be asked: its lines are taken away then, too.
+		if err = s.knows(ctx, k); !errors.Is(err, change.ErrGone) {
+			err = nil
+		}
 	}
 	return "", err
 }

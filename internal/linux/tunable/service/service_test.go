@@ -136,6 +136,37 @@ func TestWithoutSystemd(t *testing.T) {
 			t.Errorf("%s: %v", kind, err)
 		}
 	}
+	a := h.Actuators()[service.KindSetting]
+	if _, err := a.Read(t.Context(), "db.service/MemoryTHP"); !errors.Is(err, change.ErrGone) {
+		t.Errorf("MemoryTHP: %v", err)
+	}
+}
+
+// silent is a systemd that does not answer.
+type silent struct{ units }
+
+func (silent) Version(context.Context) (int, error) { return 0, errors.New("no answer") }
+
+// Where systemd does not answer nothing new is written that it may not know, and what was written is taken away.
+func TestSilentSystemd(t *testing.T) {
+	h := newHost(t)
+	target := service.Target("db.service/MemoryTHP")
+	if err := change.Set(t.Context(), service.Settings{Host: h}, target, "madvise"); err != nil {
+		t.Fatal(err)
+	}
+	h.Systemd = silent{}
+	s := service.Settings{Host: h}
+	for range 2 { // the second finds nothing to do
+		if _, err := s.Undo(t.Context(), change.Of(target, "", "madvise")); err != nil {
+			t.Error(err)
+		}
+	}
+	if got, err := s.Read(t.Context(), target.Addr); got != "" || err != nil {
+		t.Errorf("after its undo it is %q, %v", got, err)
+	}
+	if err := s.Write(t.Context(), target.Addr, "madvise"); err == nil {
+		t.Error("it is written without an answer")
+	}
 }
 
 // A systemd that would read over a setting has none of it: nothing is written. A line that is there goes all the same.
