@@ -50,11 +50,15 @@ func (k *Kernel) zfs(ctx context.Context, _ *collect.Meter) (collect.Put, error)
 }
 
 // grouped says of each file system which group has its files there: that whose database has its data directory on it,
-// or on the one named "data" beside it, as `zfs plan` and most instructions name them.
+// or on the one named "data" beside it, as `zfs plan` and most instructions name them. That of several databases has
+// none.
 func grouped(sets []zfs.DatasetUse, mounts mountinfo.Mounts, dirs map[string]string) []api.Dataset {
 	groups := map[string]string{}
 	for group, dir := range dirs {
-		if m, on := mounts.Of(dir); on && m.Type == "zfs" {
+		if m, on := mounts.Of(dir); dir != "" && on && m.Type == "zfs" {
+			if _, shared := groups[m.Source]; shared {
+				group = ""
+			}
 			groups[m.Source] = group
 		}
 	}

@@ -34,6 +34,19 @@ func TestGrouped(t *testing.T) {
 	}
 }
 
+// What several databases share is of none of them, and so is what is beside it; a database whose directory is not known
+// has none, also where the root of the host is ZFS.
+func TestSharedFileSystem(t *testing.T) {
+	mounts := mountinfo.Mounts{{ID: 1, Point: "/", Type: "zfs", Source: "rpool"},
+		{ID: 2, Parent: 1, Point: "/srv", Type: "zfs", Source: "tank/data"}}
+	dirs := map[string]string{"a": "/srv/a", "b": "/srv/b", "c": "/srv/c", "d": ""}
+	for _, d := range grouped([]zfs.DatasetUse{{Name: "rpool"}, {Name: "tank/data"}, {Name: "tank/log"}}, mounts, dirs) {
+		if d.Group != "" {
+			t.Errorf("%s is that of %q", d.Name, d.Group)
+		}
+	}
+}
+
 // While a program of an earlier reading hangs with its pool no other one is begun, which would hang, too.
 func TestHungPool(t *testing.T) {
 	root := t.TempDir()
