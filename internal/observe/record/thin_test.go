@@ -147,3 +147,23 @@ func TestThinLater(t *testing.T) {
 		t.Errorf("%d are thinned, and there are %+v", thinned(), got)
 	}
 }
+
+// A clock that is set back to the very begin of a thinned segment loses nothing.
+func TestBackToThinned(t *testing.T) {
+	dir := t.TempDir()
+	r := New(Options{Dir: dir})
+	r.Take(plain(start, 3))
+	r.Take(plain(start.Add(72*time.Hour), 3)) // seals the one before
+	r.Close()
+	if err := os.Rename(filepath.Join(dir, nameOf(start.UnixMilli(), sealedEnd)),
+		filepath.Join(dir, nameOf(start.UnixMilli(), thinEnd))); err != nil {
+		t.Fatal(err)
+	}
+	r = New(Options{Dir: dir})
+	r.Take(plain(start, 3))
+	r.Take(plain(start.Add(time.Second), 3))
+	r.Close()
+	if got := all(t, dir); len(got) != 4 {
+		t.Errorf("of 4 ticks %d are read", len(got))
+	}
+}
