@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -296,6 +297,44 @@ func TestAt(t *testing.T) {
 	}
 	if _, raw := ask(t, h, target); strings.ContainsAny(raw, "<>") || !strings.Contains(raw, `\u003cimg`) {
 		t.Errorf("the answer has HTML: %.200s", raw)
+	}
+}
+
+// Where a reading a minute is left of old times, charts of a quarter of an hour have lines, and waits are known.
+func TestThinned(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "incident")
+	f, err := os.Create(name)
+	if err == nil {
+		err = errors.Join(record.Write(f, func(yield func(record.Tick) error) error {
+			for i := range 15 {
+				if err := yield(tickOf(t, 12*i)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}), f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := New(Options{Segments: func(_ context.Context, from, to time.Time) (io.ReadCloser, error) {
+		return record.Open(name, from, to)
+	}})
+	s := answered[struct {
+		series
+		Host   map[string][]*float64            `json:"host"`
+		Groups map[string]map[string][]*float64 `json:"groups"`
+	}](t, h, fmt.Sprintf("/api/series?from=%d&to=%d&group=mysql3306", begin.UnixMilli(),
+		begin.Add(15*time.Minute).UnixMilli()))
+	if cpu := s.Groups["mysql3306"]["cpu"]; len(cpu) != 15 || slices.Contains(cpu[1:], nil) {
+		t.Errorf("of 15 minutes it has %d points of CPU, the times %v", len(cpu), s.Times)
+	}
+	looks := 0
+	for _, r := range s.Waiting.Turns {
+		looks += r.Looks
+	}
+	if looks != 14 || s.Waiting.Stalls == nil {
+		t.Errorf("of 14 looks it has %d: %+v", looks, s.Waiting)
 	}
 }
 

@@ -282,8 +282,8 @@ func (a *archive) series(w http.ResponseWriter, r *http.Request) {
 	a.hint.answer(w, &all, err)
 }
 
-// gapFrom is how much time between two points of a chart is a gap.
-func gapFrom(width time.Duration) time.Duration { return 2*width + 30*time.Second }
+// gapFrom is how much time between two points of a chart is a gap: of old times one reading a minute is there.
+func gapFrom(width time.Duration) time.Duration { return max(2*width+30*time.Second, 2*time.Minute) }
 
 // note takes in what happened, with a group to that and to the host.
 func (all *series) note(changes []top.Change, group string) {

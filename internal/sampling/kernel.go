@@ -18,6 +18,7 @@ type Kernel struct {
 	host    *host.Host
 	watched atomic.Pointer[Watched]
 	eachCPU *metrics.Reader // for cpus alone
+	zfsRuns atomic.Int32    // programs that zfs has begun
 }
 
 // New reads a host; at first no group is watched.

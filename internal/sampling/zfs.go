@@ -2,6 +2,7 @@ package sampling
 
 import (
 	"context"
+	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -14,12 +15,15 @@ import (
 )
 
 // zfs asks OpenZFS; nothing is asked, and nothing told, where its module is not loaded. A program that hangs with its
-// pool is left behind.
+// pool is left behind, and nothing is asked until it has ended: each would hang.
 func (k *Kernel) zfs(ctx context.Context, _ *collect.Meter) (collect.Put, error) {
 	none := func(*observe.Sample) {}
 	version, err := zfs.Version(k.host.Root)
 	if err != nil || version == "" {
 		return none, err
+	}
+	if k.zfsRuns.Load() > 0 {
+		return none, fmt.Errorf("zfs(8) or zpool(8) of an earlier reading has not ended: %w", zfs.ErrTime)
 	}
 	told := &api.ZFS{}
 	if told.Cache, err = zfs.ReadCache(k.host.Root); err != nil {
@@ -29,6 +33,7 @@ func (k *Kernel) zfs(ctx context.Context, _ *collect.Meter) (collect.Put, error)
 	if err != nil {
 		return none, err
 	}
+	tools.Running = &k.zfsRuns
 	if told.Pools, err = tools.PoolsUse(ctx, k.host.Root); err != nil {
 		return none, err
 	}
@@ -45,11 +50,15 @@ func (k *Kernel) zfs(ctx context.Context, _ *collect.Meter) (collect.Put, error)
 }
 
 // grouped says of each file system which group has its files there: that whose database has its data directory on it,
-// or on the one named "data" beside it, as `zfs plan` and most instructions name them.
+// or on the one named "data" beside it, as `zfs plan` and most instructions name them. That of several databases has
+// none.
 func grouped(sets []zfs.DatasetUse, mounts mountinfo.Mounts, dirs map[string]string) []api.Dataset {
 	groups := map[string]string{}
 	for group, dir := range dirs {
-		if m, on := mounts.Of(dir); on && m.Type == "zfs" {
+		if m, on := mounts.Of(dir); dir != "" && on && m.Type == "zfs" {
+			if _, shared := groups[m.Source]; shared {
+				group = ""
+			}
 			groups[m.Source] = group
 		}
 	}

@@ -1,8 +1,12 @@
 package sampling
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 
+	"bulkhead/internal/host"
 	"bulkhead/internal/linux/mountinfo"
 	"bulkhead/internal/linux/zfs"
 )
@@ -27,5 +31,38 @@ func TestGrouped(t *testing.T) {
 	}
 	if all := grouped(sets, mounts, dirs); len(all) != len(sets) {
 		t.Errorf("%d of %d are told", len(all), len(sets))
+	}
+}
+
+// What several databases share is of none of them, and so is what is beside it; a database whose directory is not known
+// has none, also where the root of the host is ZFS.
+func TestSharedFileSystem(t *testing.T) {
+	mounts := mountinfo.Mounts{{ID: 1, Point: "/", Type: "zfs", Source: "rpool"},
+		{ID: 2, Parent: 1, Point: "/srv", Type: "zfs", Source: "tank/data"}}
+	dirs := map[string]string{"a": "/srv/a", "b": "/srv/b", "c": "/srv/c", "d": ""}
+	for _, d := range grouped([]zfs.DatasetUse{{Name: "rpool"}, {Name: "tank/data"}, {Name: "tank/log"}}, mounts, dirs) {
+		if d.Group != "" {
+			t.Errorf("%s is that of %q", d.Name, d.Group)
+		}
+	}
+}
+
+// While a program of an earlier reading hangs with its pool no other one is begun, which would hang, too.
+func TestHungPool(t *testing.T) {
+	root := t.TempDir()
+	for name, text := range map[string]string{"sys/module/zfs/version": "2.3.2-1\n", "usr/sbin/zfs": "",
+		"usr/sbin/zpool": "", "proc/spl/kstat/zfs/arcstats": "13 1 0x01 123 33456\nname type data\nc_max 4 64\n"} {
+		file := filepath.Join(root, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	k := New(host.New(root))
+	k.zfsRuns.Add(1)
+	if _, err := k.zfs(t.Context(), nil); !errors.Is(err, zfs.ErrTime) {
+		t.Errorf("it asks beside a program that hangs: %v", err)
+	}
+	if n := k.zfsRuns.Load(); n != 1 {
+		t.Errorf("%d programs run", n)
 	}
 }

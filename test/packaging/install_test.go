@@ -177,7 +177,7 @@ func TestUnit(t *testing.T) {
 		"ExecReload":     binary + ` $BULKHEAD_OPTIONS apply --reason "systemctl reload"`,
 		"StateDirectory": "bulkhead", "RuntimeDirectory": "bulkhead", "WantedBy": "multi-user.target",
 		// Without these it could not do its work.
-		"ProtectControlGroups": "no", "PrivateNetwork": "no", "ProtectProc": "default",
+		"ProtectControlGroups": "no", "PrivateNetwork": "no", "ProtectProc": "default", "DeviceAllow": "/dev/zfs rw",
 	} {
 		if got := keys[key]; !slices.Equal(got, []string{want}) {
 			t.Errorf("%s=%q, want %q", key, got, want)

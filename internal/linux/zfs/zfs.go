@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"bulkhead/internal/linux/sysroot"
@@ -30,6 +31,8 @@ var ErrNoTools = errors.New("zfs(8) and zpool(8) are not in /usr/sbin, /sbin or 
 type Tools struct {
 	ZFS, Zpool string        // full paths
 	Limit      time.Duration // of one call; 0 is the package's
+	// Running counts the programs that run now, those that were left behind too; nil: nobody counts.
+	Running *atomic.Int32
 	// Exec runs a program instead of the kernel: for tests, which have no pools.
 	Exec func(program string, args ...string) (string, error)
 }
@@ -61,6 +64,12 @@ func (t Tools) Run(ctx context.Context, program string, args ...string) (string,
 		err       error
 	}
 	done := make(chan answer, 1)
+	count := func(n int32) {
+		if t.Running != nil {
+			t.Running.Add(n)
+		}
+	}
+	count(1)
 	go func() {
 		var out, said bytes.Buffer
 		cmd := exec.CommandContext(ctx, program, args...)
@@ -68,6 +77,7 @@ func (t Tools) Run(ctx context.Context, program string, args ...string) (string,
 		cmd.Stdout, cmd.Stderr = &out, &said
 		cmd.WaitDelay = time.Second // a child of it may hold the pipes open
 		err := cmd.Run()
+		count(-1)
 		done <- answer{out.String(), strings.TrimSpace(said.String()), err}
 	}()
 	what := strings.Join(append([]string{program}, args...), " ")

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -20,13 +21,21 @@ func program(t *testing.T, text string) string {
 	return file
 }
 
-// A program that hangs, with a child that holds its output, costs its time and no more.
+// A program that hangs, with a child that holds its output, costs its time and no more. It is counted until it ends.
 func TestHungProgram(t *testing.T) {
-	hung := Tools{Zpool: program(t, "sleep 5 & sleep 5\n"), Limit: 100 * time.Millisecond}
+	hung := Tools{Zpool: program(t, "sleep 5 & sleep 5\n"), Limit: 100 * time.Millisecond, Running: new(atomic.Int32)}
 	start := time.Now()
 	_, err := hung.Pools(t.Context())
 	if !errors.Is(err, ErrTime) || time.Since(start) > 2*time.Second {
 		t.Errorf("after %s: %v", time.Since(start), err)
+	}
+	if n := hung.Running.Load(); n != 1 {
+		t.Errorf("%d programs are left behind", n)
+	}
+	for end := time.Now().Add(time.Minute); hung.Running.Load() != 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it was killed, and counts still")
+		}
 	}
 }
 

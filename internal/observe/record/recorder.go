@@ -21,6 +21,7 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"slices"
 	"sync"
 	"time"
 )
@@ -274,7 +275,7 @@ func (r *Recorder) begin(at time.Time) error {
 	from := at.UnixMilli()
 	for { // the clock may have been set back
 		f, err := r.dir.OpenFile(nameOf(from, openEnd), os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
-		if errors.Is(err, fs.ErrExist) || err == nil && r.exists(nameOf(from, sealedEnd)) {
+		if errors.Is(err, fs.ErrExist) || err == nil && r.exists(nameOf(from, sealedEnd), nameOf(from, thinEnd)) {
 			if err == nil {
 				_ = f.Close()
 				_ = r.dir.Remove(nameOf(from, openEnd))
@@ -290,9 +291,11 @@ func (r *Recorder) begin(at time.Time) error {
 	}
 }
 
-func (r *Recorder) exists(name string) bool {
-	_, err := r.dir.Lstat(name)
-	return err == nil
+func (r *Recorder) exists(names ...string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		_, err := r.dir.Lstat(name)
+		return err == nil
+	})
 }
 
 // end closes the open segment as it is.

@@ -28,11 +28,16 @@ func (r *Recorder) thin() (freed int64, done bool) {
 		if !e.sealed() || e.thinned() || e.whole {
 			continue
 		}
-		thinned, err := r.thinOne(*e)
+		text, err := r.thinned(*e)
 		if err != nil {
 			r.o.Log.Warn("a segment of the record stays as it is", "file", e.name, "err", err)
 			e.whole = true
 			continue
+		}
+		thinned, err := r.replace(*e, thinEnd, text)
+		if err != nil { // there is no room, say: no other one can be written now
+			r.o.Log.Warn("a segment of the record is not thinned; trying again later", "file", e.name, "err", err)
+			return 0, false
 		}
 		freed = e.size - thinned.size
 		*e = thinned
@@ -41,8 +46,8 @@ func (r *Recorder) thin() (freed int64, done bool) {
 	return 0, false
 }
 
-// thinOne thins one file.
-func (r *Recorder) thinOne(e entry) (entry, error) {
+// thinned makes what is to stay of one file.
+func (r *Recorder) thinned(e entry) ([]byte, error) {
 	text, err := r.dir.ReadFile(e.name)
 	if err == nil {
 		text, err = thinText(text)
@@ -50,10 +55,7 @@ func (r *Recorder) thinOne(e entry) (entry, error) {
 	if err == nil && int64(len(text)) >= e.size {
 		err = fmt.Errorf("thinned it would have %d bytes of %d", len(text), e.size)
 	}
-	if err != nil {
-		return e, err
-	}
-	return r.replace(e, thinEnd, text)
+	return text, err
 }
 
 // thinText thins a sealed segment.

@@ -2,6 +2,7 @@ package record
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 )
@@ -106,5 +107,63 @@ func TestThinIsCutOff(t *testing.T) {
 	r.Take(plain(start.Add(151*time.Hour), 3))
 	if got := reach(t, r); got.Damaged > 0 || got.From.Equal(start) || got.Error != "" {
 		t.Errorf("it has %+v", got)
+	}
+}
+
+// While no thinned segment can be written the oldest ones go; when one can be again, those that are left are thinned.
+func TestThinLater(t *testing.T) {
+	dir := t.TempDir()
+	r := New(Options{Dir: dir})
+	at := func(i int) time.Time { return start.AddDate(0, 0, i) }
+	take := func(i int) {
+		for k := range 20 {
+			r.Take(plain(at(i).Add(time.Duration(k)*time.Second), 5))
+		}
+	}
+	inTheWay := func(i int) string { return filepath.Join(dir, nameOf(at(i).UnixMilli(), newEnd)) }
+	for i := range 16 {
+		if take(i); os.MkdirAll(filepath.Join(inTheWay(i-1), "x"), 0o700) != nil {
+			t.Fatal("no directory can be made")
+		}
+	}
+	r.Bound(Bound{Size: reach(t, r).Bytes * 3 / 4})
+	take(16)
+	left := reach(t, r)
+	thinned := func() int {
+		names, _ := filepath.Glob(filepath.Join(dir, "*"+thinEnd))
+		return len(names)
+	}
+	if thinned() != 0 || left.Segments < 5 || left.Segments > 15 {
+		t.Fatalf("%d are thinned, and there are %+v", thinned(), left)
+	}
+	for i := range 16 {
+		if err := os.RemoveAll(inTheWay(i - 2)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.Bound(Bound{Size: left.Bytes * 4 / 5})
+	take(17)
+	if got := reach(t, r); thinned() == 0 || got.Error != "" || got.Damaged > 0 {
+		t.Errorf("%d are thinned, and there are %+v", thinned(), got)
+	}
+}
+
+// A clock that is set back to the very begin of a thinned segment loses nothing.
+func TestBackToThinned(t *testing.T) {
+	dir := t.TempDir()
+	r := New(Options{Dir: dir})
+	r.Take(plain(start, 3))
+	r.Take(plain(start.Add(72*time.Hour), 3)) // seals the one before
+	r.Close()
+	if err := os.Rename(filepath.Join(dir, nameOf(start.UnixMilli(), sealedEnd)),
+		filepath.Join(dir, nameOf(start.UnixMilli(), thinEnd))); err != nil {
+		t.Fatal(err)
+	}
+	r = New(Options{Dir: dir})
+	r.Take(plain(start, 3))
+	r.Take(plain(start.Add(time.Second), 3))
+	r.Close()
+	if got := all(t, dir); len(got) != 4 {
+		t.Errorf("of 4 ticks %d are read", len(got))
 	}
 }
