@@ -2,6 +2,7 @@ package sampling
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -45,6 +46,20 @@ func TestSharedFileSystem(t *testing.T) {
 		if d.Group != "" {
 			t.Errorf("%s is that of %q", d.Name, d.Group)
 		}
+	}
+}
+
+// Thousands of file systems without a group fill no record, and leave out none of a database.
+func TestManyFileSystems(t *testing.T) {
+	var sets []zfs.DatasetUse
+	for i := range 5000 {
+		sets = append(sets, zfs.DatasetUse{Name: fmt.Sprintf("tank/docker/%d", i)})
+	}
+	sets = append(sets, zfs.DatasetUse{Name: "tank/pg"})
+	mounts := mountinfo.Mounts{{ID: 1, Point: "/srv/pg", Type: "zfs", Source: "tank/pg"}}
+	all := grouped(sets, mounts, map[string]string{"pg": "/srv/pg/15/main"})
+	if n := len(all); n != mostOthers+1 || all[n-1].Group != "pg" || all[0].Name != sets[0].Name {
+		t.Errorf("%d are told of, the last %+v", n, all[n-1])
 	}
 }
 
