@@ -51,7 +51,7 @@ func (k *Kernel) zfs(ctx context.Context, _ *collect.Meter) (collect.Put, error)
 
 // grouped says of each file system which group has its files there: that whose database has its data directory on it,
 // or on the one named "data" beside it, as `zfs plan` and most instructions name them. That of several databases has
-// none.
+// none. Of file systems without a group it keeps mostOthers.
 func grouped(sets []zfs.DatasetUse, mounts mountinfo.Mounts, dirs map[string]string) []api.Dataset {
 	groups := map[string]string{}
 	for group, dir := range dirs {
@@ -62,16 +62,25 @@ func grouped(sets []zfs.DatasetUse, mounts mountinfo.Mounts, dirs map[string]str
 			groups[m.Source] = group
 		}
 	}
-	all := make([]api.Dataset, 0, len(sets))
+	others, all := 0, make([]api.Dataset, 0, min(len(sets), 2*mostOthers))
 	for _, d := range sets {
 		group, is := groups[d.Name]
 		if above, own := path.Split(d.Name); !is && slices.Contains(besideData, own) {
 			group = groups[above+"data"]
 		}
-		all = append(all, api.Dataset{DatasetUse: d, Group: group})
+		if group == "" {
+			others++
+		}
+		if group != "" || others <= mostOthers {
+			all = append(all, api.Dataset{DatasetUse: d, Group: group})
+		}
 	}
 	return all
 }
+
+// mostOthers is of how many file systems without a group is told: containers make thousands, of which each has seven
+// figures, and one sample of the record has a bound.
+const mostOthers = 200
 
 // besideData are the names of file systems that belong to the one named "data" beside them.
 var besideData = strings.Fields("log binlog relay undo tmp")

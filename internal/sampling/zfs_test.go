@@ -2,6 +2,7 @@ package sampling
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -40,10 +41,25 @@ func TestSharedFileSystem(t *testing.T) {
 	mounts := mountinfo.Mounts{{ID: 1, Point: "/", Type: "zfs", Source: "rpool"},
 		{ID: 2, Parent: 1, Point: "/srv", Type: "zfs", Source: "tank/data"}}
 	dirs := map[string]string{"a": "/srv/a", "b": "/srv/b", "c": "/srv/c", "d": ""}
-	for _, d := range grouped([]zfs.DatasetUse{{Name: "rpool"}, {Name: "tank/data"}, {Name: "tank/log"}}, mounts, dirs) {
+	sets := []zfs.DatasetUse{{Name: "rpool"}, {Name: "tank/data"}, {Name: "tank/log"}}
+	for _, d := range grouped(sets, mounts, dirs) {
 		if d.Group != "" {
 			t.Errorf("%s is that of %q", d.Name, d.Group)
 		}
+	}
+}
+
+// Thousands of file systems without a group fill no record, and leave out none of a database.
+func TestManyFileSystems(t *testing.T) {
+	var sets []zfs.DatasetUse
+	for i := range 5000 {
+		sets = append(sets, zfs.DatasetUse{Name: fmt.Sprintf("tank/docker/%d", i)})
+	}
+	sets = append(sets, zfs.DatasetUse{Name: "tank/pg"})
+	mounts := mountinfo.Mounts{{ID: 1, Point: "/srv/pg", Type: "zfs", Source: "tank/pg"}}
+	all := grouped(sets, mounts, map[string]string{"pg": "/srv/pg/15/main"})
+	if n := len(all); n != mostOthers+1 || all[n-1].Group != "pg" || all[0].Name != sets[0].Name {
+		t.Errorf("%d are told of, the last %+v", n, all[n-1])
 	}
 }
 
@@ -53,7 +69,8 @@ func TestHungPool(t *testing.T) {
 	for name, text := range map[string]string{"sys/module/zfs/version": "2.3.2-1\n", "usr/sbin/zfs": "",
 		"usr/sbin/zpool": "", "proc/spl/kstat/zfs/arcstats": "13 1 0x01 123 33456\nname type data\nc_max 4 64\n"} {
 		file := filepath.Join(root, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
+		err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644))
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
