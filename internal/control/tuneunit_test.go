@@ -186,6 +186,7 @@ func TestTuneUnitByPolicy(t *testing.T) {
 func TestTuneTransparentOfAUnit(t *testing.T) {
 	const policy = "host: {tune: {unit db.service: {MemoryTHP: madvise}}}\n"
 	m := unitMachineOf(t, "260.1-1")
+	m.put("proc/sys/kernel/osrelease", "6.18.2\n")
 	own := state.Tuned{Rule: "MEM-12", Name: "unit db.service/MemoryTHP", Value: "madvise"}
 	if text := shown(m.tune(own)); !strings.Contains(text, "it counts when db.service starts next") {
 		t.Errorf("it says\n%s", text)
@@ -199,10 +200,19 @@ func TestTuneTransparentOfAUnit(t *testing.T) {
 	m.apply(policy)
 	m.unitAs("by the policy", untunedUnit+"; [Service]; MemoryTHP=madvise")
 	older := unitMachineOf(t, "259.5")
+	older.put("proc/sys/kernel/osrelease", "6.18.2\n")
 	if text := shown(older.apply(policy)); !strings.Contains(text, "or its systemd is older than 260") {
 		t.Errorf("on systemd 259 it says\n%s", text)
 	}
 	older.unitAs("on systemd 259", untunedUnit)
+	kernel := unitMachineOf(t, "260.1-1")
+	kernel.put("proc/sys/kernel/osrelease", "6.17.9\n")
+	if text := shown(kernel.apply(policy)); !strings.Contains(text, "madvise needs Linux 6.18") {
+		t.Errorf("on Linux 6.17 it says\n%s", text)
+	}
+	kernel.unitAs("on Linux 6.17", untunedUnit)
+	kernel.apply(strings.Replace(policy, "madvise", "disable", 1))
+	kernel.unitAs("disable on Linux 6.17", untunedUnit+"; [Service]; MemoryTHP=disable")
 }
 
 // A service that does not run gets its drop-in.

@@ -115,7 +115,7 @@ func tuneWanted(in *plan.Input, weighed []plan.Wanted, out *plan.Plan) (wanted [
 			files[file][target.Addr] = t.Value
 		}
 		switch {
-		case !known:
+		case !known || adviseUnknown(in, t):
 			refuse(missing(in, t))
 			continue
 		case t.Disk != "" && !boots && !unlasting[t.Disk]:
@@ -141,10 +141,18 @@ func tuneWanted(in *plan.Input, weighed []plan.Wanted, out *plan.Plan) (wanted [
 	return append(wanted, ofRunning...)
 }
 
+// adviseUnknown says whether a service is to have a mode of transparent huge pages that the kernel does not know: it
+// refuses it (EINVAL) when systemd starts the service.
+func adviseUnknown(in *plan.Input, t policy.Tuning) bool {
+	return service.OwnPages(t.Target()) && t.Value == "madvise" && !in.Facts.Kernel.Since("6.18")
+}
+
 // missing says why the host does not have a setting.
 func missing(in *plan.Input, t policy.Tuning) string {
 	target := t.Target()
 	switch {
+	case adviseUnknown(in, t):
+		return t.Name + ": madvise needs Linux 6.18, an older kernel refuses it when the service starts: write disable"
 	case tunable.IsDisk(t.Name) && t.Disk == "":
 		return "there is no disk as in " + t.Name
 	case target.Kind == mounted.KindListed:

@@ -48,6 +48,9 @@ var since = map[string]int{keyTHP: 260}
 // Since is the version of systemd that brought the setting of a target; 0 is any.
 func Since(t change.Target) int { return since[path.Base(t.Addr)] }
 
+// OwnPages says whether a target is a service's own mode of transparent huge pages.
+func OwnPages(t change.Target) bool { return t.Kind == KindSetting && path.Base(t.Addr) == keyTHP }
+
 var keys = []key{
 	{"LimitNOFILE", regexp.MustCompile(`^[1-9]\d{0,9}$`), "a number of files, at most fs.nr_open", openFiles},
 	{"LimitNPROC", regexp.MustCompile(`^([1-9]\d{0,9}|infinity)$`), "a number of processes, or infinity", processes},
