@@ -53,7 +53,8 @@ test: ## install what is missing and run everything but the linter: the whole pr
 # sequences of changes (5; 500, and 50 on the real kernel), failing calls of the disk (every tenth; every one), inputs
 # of fuzz targets (3,000; 100,000), moments at which proofs end (INTERRUPTS), churn beside the agent (20 s; CHURN), and
 # what SPAN, KILLS and PROBES say in scripts/test-root. Only here (LONG=1): the demo interrupted and killed, and a run in a
-# peer's arm (another scenario is, at six moments, in `make test`); a MariaDB of 1 GiB that is lowered (512 MiB); the machine
+# peer's arm (another scenario is, at six moments, in `make test`), and on servers that exist; packages made twice; a change
+# of `tune` measured on a MariaDB; a MariaDB of 1 GiB that is lowered (512 MiB); the machine
 # with planted faults and other programs (MODE=advice); the page in a browser (`make page-test`); the Ansible collection (`make ansible-test`);
 # newer releases of the engines (`make engines-test`).
 test-long: ## the same and the linter, harder: race detector, 80 times the property checks, all failures of the disk, 500 random sequences, long fuzzing, the full demo, the lab

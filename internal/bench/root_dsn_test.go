@@ -285,6 +285,9 @@ func overheard(t *testing.T) (stop func() []string) {
 // A scenario runs against servers that exist, over TCP and over sockets, shows their password to nobody, and leaves
 // them as they were: also when it is interrupted, and, after a kill, with the next run.
 func TestExistingRoot(t *testing.T) {
+	if os.Getenv("LONG") == "" {
+		t.Skip("takes half a minute: LONG=1")
+	}
 	needRoot(t)
 	program := buildProgram(t)
 	o := startOthers(t)

@@ -14,9 +14,16 @@ import (
 // Squeeze has exactly these overrides laid over the policy for what databases are promised (state.BySLO), in place of
 // those before, and writes entries into the history: the change itself is in the journal alone. It waits so long for
 // the lock. A limit for which a person has set an override is left to that, as is a group that is released. Where the
-// limits stay as they are, only their ends are kept.
+// limits stay as they are, only their ends are kept. Where nothing is wanted, told or laid over the policy, the lock is
+// not taken: an agent that is stopped while it begins holds nobody up.
 func Squeeze(ctx context.Context, c *transaction.Controller, wait time.Duration, want []state.Override,
 	tell ...journal.Entry) error {
+	if len(want)+len(tell) == 0 {
+		kept, err := state.Load(c.Store, state.DocOverrides)
+		if err != nil || !slices.ContainsFunc(kept.Overrides, state.Override.IsSLO) {
+			return err
+		}
+	}
 	lock, err := c.LockWithin(ctx, wait, transaction.SqueezeVerb, "agent")
 	if err != nil {
 		return err

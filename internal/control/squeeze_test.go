@@ -38,7 +38,19 @@ func TestSqueeze(t *testing.T) {
 		return docs.Overrides
 	}
 	before := entries()
+	busy, err := m.LockWithin(t.Context(), 0, "apply", "somebody")
+	m.must(err)
+	if err := Squeeze(t.Context(), m.Controller, 0, nil); err != nil {
+		t.Errorf("nothing is there and nothing is wanted, and it wants the lock: %v", err)
+	}
+	busy.Release()
 	squeeze(want("1.4"))
+	busy, err = m.LockWithin(t.Context(), 0, "apply", "somebody")
+	m.must(err)
+	if err := Squeeze(t.Context(), m.Controller, 0, nil); err == nil {
+		t.Error("what is lowered is given back without the lock")
+	}
+	busy.Release()
 	m.reads("lowered", slice, "cpu.max", "140000 100000")
 	first := overrides()[0]
 	later := m.Now().Add(30 * time.Second)
