@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
 
 	"bulkhead/internal/engine"
 	"bulkhead/internal/linux/treecopy"
@@ -14,7 +16,7 @@ import (
 // has the rights of the server's user could put links there meanwhile: every file is opened below its data set.
 func (m *Maker) prepare(ctx context.Context, p *Plan) error {
 	m.say("preparing the files of %s", p.Name)
-	uid, gid, err := treecopy.Owner(p.DataDir)
+	uid, gid, err := owner(p)
 	if err != nil {
 		return err
 	}
@@ -53,12 +55,27 @@ func (m *Maker) prepare(ctx context.Context, p *Plan) error {
 	return nil
 }
 
+// owner is whom the data belongs to, and the group by which the server reads what is root's: that of its account. The
+// data directory may have another one, as mariadb-install-db leaves it.
+func owner(p *Plan) (uid, gid int, err error) {
+	uid, gid, err = treecopy.Owner(p.DataDir)
+	if err != nil {
+		return uid, gid, err
+	}
+	if account, err := user.LookupId(strconv.Itoa(uid)); err == nil {
+		if n, err := strconv.Atoi(account.Gid); err == nil {
+			gid = n
+		}
+	}
+	return uid, gid, nil
+}
+
 // settle takes away what only the first start needed.
 func (m *Maker) settle(p *Plan) error {
 	if p.Engine == engine.PostgreSQL {
 		return nil
 	}
-	_, gid, err := treecopy.Owner(p.DataDir)
+	_, gid, err := owner(p)
 	if err != nil {
 		return err
 	}

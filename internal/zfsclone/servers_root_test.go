@@ -295,6 +295,7 @@ func TestMariaDBOnCopies(t *testing.T) {
 	layout := dbsnapshot.Layout{Engine: engine.MySQL, Flavor: engine.MariaDB, Version: mysql(t, socket,
 		"SELECT VERSION()"), Program: mariadbd, User: "mysql", Settings: settings}
 
+	o.pools.gid = 0 // as mariadb-install-db leaves a directory
 	p := o.plan("dev1", layout, at, nil)
 	if _, err := o.Clone(t.Context(), p); err != nil {
 		t.Fatal(err)
