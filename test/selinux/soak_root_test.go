@@ -132,7 +132,8 @@ func TestSoakWatchExport(t *testing.T) {
 		t.Errorf("the history does not say why:\n%s", said)
 	}
 	// Nothing is denied: it stays enforced.
-	r.does(nil, "selinux", "apply", "--since", since, "--only", "port tcp/"+port, "--watch", "20s")
+	time.Sleep(2 * time.Second) // the log has whole seconds
+	r.does(nil, "selinux", "apply", "--since", time.Now().Format(time.DateTime), "--watch", "20s")
 	time.Sleep(40 * time.Second)
 	if said := r.does(nil, "status"); r.soak("status").permissive() || strings.Contains(said, "ON TRIAL") {
 		t.Errorf("undenied, it is\n%s", said)
