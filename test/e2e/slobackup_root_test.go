@@ -31,7 +31,7 @@ func TestSLOSqueezedBackupEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.CopyN(file, rand.NewChaCha8([32]byte{}), 700<<20); err != nil {
+	if _, err := io.CopyN(file, rand.NewChaCha8([32]byte{}), 2<<30); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(file.Sync(), file.Close()); err != nil {
