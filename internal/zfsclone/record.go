@@ -1,17 +1,14 @@
 package zfsclone
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"bulkhead/internal/api"
-	"bulkhead/internal/atomicfile"
+	"bulkhead/internal/steprecord"
 )
 
 // Phase is how far a copy is.
@@ -50,13 +47,9 @@ func (r Records) Load(name string) (*Record, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
 	}
-	data, err := (atomicfile.OS{}).ReadFile(r.path(name))
-	if errors.Is(err, fs.ErrNotExist) {
+	rec, err := steprecord.Load[Record](r.path(name))
+	if rec == nil && err == nil {
 		return nil, nil //nolint:nilnil // there is none
-	}
-	var rec Record
-	if err == nil {
-		err = json.Unmarshal(data, &rec)
 	}
 	if err == nil && (rec.Version != recordVersion || rec.ID == "" || rec.Plan == nil || rec.Plan.Name != name ||
 		len(rec.Plan.Sets) < 2) {
@@ -66,7 +59,7 @@ func (r Records) Load(name string) (*Record, error) {
 		return nil, api.Errorf(api.CodeFailed, "nothing was changed; the file says which data sets are the copy's",
 			"read %q: %w", r.path(name), err)
 	}
-	return &rec, nil
+	return rec, nil
 }
 
 // Names are those of all copies.
@@ -82,23 +75,6 @@ func (r Records) Names() []string {
 }
 
 // save puts a record on the disk.
-func (r Records) save(rec *Record) error {
-	data, err := json.MarshalIndent(rec, "", " ")
-	if err == nil {
-		err = os.MkdirAll(r.Directory, 0o700)
-	}
-	if err == nil {
-		_, err = atomicfile.Write(atomicfile.OS{}, r.path(rec.Plan.Name), data, 0o600)
-	}
-	if err != nil {
-		return fmt.Errorf("write down the step: %w", err)
-	}
-	return nil
-}
+func (r Records) save(rec *Record) error { return steprecord.Save(r.path(rec.Plan.Name), rec) }
 
-func (r Records) remove(name string) error {
-	if err := os.Remove(r.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return atomicfile.SyncDir(atomicfile.OS{}, r.Directory)
-}
+func (r Records) remove(name string) error { return steprecord.Remove(r.path(name)) }

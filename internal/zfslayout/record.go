@@ -1,16 +1,12 @@
 package zfslayout
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
 	"bulkhead/internal/api"
-	"bulkhead/internal/atomicfile"
+	"bulkhead/internal/steprecord"
 )
 
 // Phase is how far a move is.
@@ -72,13 +68,9 @@ func (r Records) Load(instance string) (*Record, error) {
 	if instance == "" || instance != filepath.Base(instance) || instance[0] == '.' {
 		return nil, api.Errorf(api.CodeUsage, "`bulkhead discover` lists instances", "%q is no instance", instance)
 	}
-	data, err := (atomicfile.OS{}).ReadFile(r.path(instance))
-	if errors.Is(err, fs.ErrNotExist) {
+	rec, err := steprecord.Load[Record](r.path(instance))
+	if rec == nil && err == nil {
 		return nil, nil //nolint:nilnil // there is none
-	}
-	var rec Record
-	if err == nil {
-		err = json.Unmarshal(data, &rec)
 	}
 	if err == nil && (rec.Version != recordVersion || rec.Plan == nil || rec.Plan.Instance != instance ||
 		rec.ID == "" ||
@@ -89,31 +81,14 @@ func (r Records) Load(instance string) (*Record, error) {
 		return nil, api.Errorf(api.CodeFailed, "nothing was changed; the file says which data sets and directories "+
 			"the move is about", "read %q: %w", r.path(instance), err)
 	}
-	return &rec, nil
+	return rec, nil
 }
 
 // save puts a move on the disk.
-func (r Records) save(rec *Record) error {
-	data, err := json.MarshalIndent(rec, "", " ")
-	if err == nil {
-		err = os.MkdirAll(r.Dir, 0o700)
-	}
-	if err == nil {
-		_, err = atomicfile.Write(atomicfile.OS{}, r.path(rec.Plan.Instance), data, 0o600)
-	}
-	if err != nil {
-		return fmt.Errorf("write down the step: %w", err)
-	}
-	return nil
-}
+func (r Records) save(rec *Record) error { return steprecord.Save(r.path(rec.Plan.Instance), rec) }
 
 // remove forgets a move.
-func (r Records) remove(instance string) error {
-	if err := os.Remove(r.path(instance)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return atomicfile.SyncDir(atomicfile.OS{}, r.Dir)
-}
+func (r Records) remove(instance string) error { return steprecord.Remove(r.path(instance)) }
 
 // Printable is a plan without what only root may know: the environment of a server may hold a password.
 func (p *Plan) Printable() *Plan {
