@@ -3,11 +3,10 @@ package sampling
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/linuxtest"
 	"bulkhead/internal/linux/mountinfo"
 	"bulkhead/internal/linux/zfs"
 )
@@ -65,15 +64,9 @@ func TestManyFileSystems(t *testing.T) {
 
 // While a program of an earlier reading hangs with its pool no other one is begun, which would hang, too.
 func TestHungPool(t *testing.T) {
-	root := t.TempDir()
-	for name, text := range map[string]string{"sys/module/zfs/version": "2.3.2-1\n", "usr/sbin/zfs": "",
-		"usr/sbin/zpool": "", "proc/spl/kstat/zfs/arcstats": "13 1 0x01 123 33456\nname type data\nc_max 4 64\n"} {
-		file := filepath.Join(root, name)
-		err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644))
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	root := linuxtest.Files(t, map[string]string{"sys/module/zfs/version": "2.3.2-1\n", "usr/sbin/zfs": "",
+		"usr/sbin/zpool": "", "proc/spl/kstat/zfs/arcstats": "13 1 0x01 123 33456\nname type data\nc_max 4 64\n"},
+		0o644)
 	k := New(host.New(root))
 	k.zfsRuns.Add(1)
 	if _, err := k.zfs(t.Context(), nil); !errors.Is(err, zfs.ErrTime) {

@@ -5,6 +5,7 @@ package linuxtest
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,6 +21,23 @@ func Unpack(t testing.TB, text string) string {
 	for _, f := range parse(text) {
 		if err := unpackFile(dir, f); err != nil {
 			t.Fatalf("unpack %s: %v", f.name, err)
+		}
+	}
+	return dir
+}
+
+// Files makes a host of files by their names, all with one mode, and returns its directory.
+func Files(t testing.TB, files map[string]string, mode fs.FileMode) string {
+	t.Helper()
+	dir := tempDir(t)
+	for name, text := range files {
+		at := filepath.Join(dir, name)
+		err := os.MkdirAll(filepath.Dir(at), 0o755)
+		if err == nil {
+			err = os.WriteFile(at, []byte(text), mode)
+		}
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
 	return dir

@@ -9,6 +9,7 @@ import (
 
 	"bulkhead/internal/change"
 	"bulkhead/internal/change/conformance"
+	"bulkhead/internal/linux/linuxtest"
 	"bulkhead/internal/linux/sysroot"
 	"bulkhead/internal/linux/tunable"
 	"bulkhead/internal/linux/tunable/ownfile"
@@ -17,16 +18,7 @@ import (
 // newHost is a host with some settings.
 func newHost(t *testing.T, files map[string]string) tunable.Host {
 	t.Helper()
-	dir := t.TempDir()
-	for name, text := range files {
-		at := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(at, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	dir := linuxtest.Files(t, files, 0o600)
 	return tunable.Host{Root: sysroot.New(dir), Dir: dir}
 }
 

@@ -2,30 +2,24 @@ package zfs
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
+	"bulkhead/internal/linux/linuxtest"
 	"bulkhead/internal/linux/sysroot"
 )
 
-// kstat writes files below /proc/spl/kstat/zfs of a host.
+// kstat is a host with files below /proc/spl/kstat/zfs.
 func kstat(t *testing.T, files map[string]string) *sysroot.FS {
 	t.Helper()
-	root := t.TempDir()
+	all := map[string]string{}
 	for name, text := range files {
-		file := filepath.Join(root, kstats, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		all[filepath.Join(kstats, name)] = text
 	}
-	return sysroot.New(root)
+	return sysroot.New(linuxtest.Files(t, all, 0o644))
 }
 
 const objset = `30 1 0x01 7 2160 4712394021 96217393411

@@ -11,6 +11,7 @@ import (
 
 	"bulkhead/internal/change"
 	"bulkhead/internal/change/conformance"
+	"bulkhead/internal/linux/linuxtest"
 	"bulkhead/internal/linux/sysroot"
 	"bulkhead/internal/linux/tunable/bootline"
 	"bulkhead/internal/linux/tunable/ownfile"
@@ -18,21 +19,12 @@ import (
 
 func newHost(t *testing.T, more map[string]string) bootline.Host {
 	t.Helper()
-	dir := t.TempDir()
 	files := map[string]string{"usr/sbin/update-grub": "", "etc/default/grub": "", "boot/grub/grub.cfg": "",
 		"etc/default/grub.d/10-x.cfg": ""}
 	for name, text := range more {
 		files[name] = text
 	}
-	for name, text := range files {
-		at := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(at, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	dir := linuxtest.Files(t, files, 0o600)
 	return bootline.Host{Root: sysroot.New(dir), Dir: dir}
 }
 

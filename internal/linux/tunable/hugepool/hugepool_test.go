@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"bulkhead/internal/linux/linuxtest"
 	"bulkhead/internal/linux/sysroot"
 )
 
@@ -119,16 +120,8 @@ func TestNode(t *testing.T) {
 
 // Whether a pool fits is told before anything is set.
 func TestRoom(t *testing.T) {
-	dir := t.TempDir()
-	for file, text := range map[string]string{"proc/meminfo": "MemTotal: 2000000 kB\nMemAvailable: 1200000 kB\n" +
-		"Hugepagesize: 2048 kB\n", "proc/sys/vm/nr_hugepages": "10\n"} {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, file)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	dir := linuxtest.Files(t, map[string]string{"proc/meminfo": "MemTotal: 2000000 kB\nMemAvailable: 1200000 kB\n" +
+		"Hugepagesize: 2048 kB\n", "proc/sys/vm/nr_hugepages": "10\n"}, 0o644)
 	root := sysroot.New(dir)
 	for want, fits := range map[int64]bool{0: true, 10: true, 400: true, 1189: false} {
 		if err := Room(root, Sysctl, want); (err == nil) != fits {

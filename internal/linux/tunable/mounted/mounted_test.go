@@ -10,6 +10,7 @@ import (
 
 	"bulkhead/internal/change"
 	"bulkhead/internal/change/conformance"
+	"bulkhead/internal/linux/linuxtest"
 	"bulkhead/internal/linux/sysroot"
 	"bulkhead/internal/linux/tunable/mounted"
 	"bulkhead/internal/linux/tunable/ownfile"
@@ -17,16 +18,7 @@ import (
 
 func newHost(t *testing.T, files map[string]string) mounted.Host {
 	t.Helper()
-	dir := t.TempDir()
-	for name, text := range files {
-		at := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(at, []byte(text), 0o640); err != nil { //nolint:gosec // to see that it is kept
-			t.Fatal(err)
-		}
-	}
+	dir := linuxtest.Files(t, files, 0o640)
 	return mounted.Host{Root: sysroot.New(dir), Dir: dir}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"bulkhead/internal/change"
 	"bulkhead/internal/change/conformance"
+	"bulkhead/internal/linux/linuxtest"
 	"bulkhead/internal/linux/sysroot"
 	"bulkhead/internal/linux/tunable/optionfile"
 	"bulkhead/internal/linux/tunable/ownfile"
@@ -25,16 +26,7 @@ const (
 
 func newHost(t *testing.T, files map[string]string) optionfile.Host {
 	t.Helper()
-	dir := t.TempDir()
-	for name, text := range files {
-		at := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(at, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	dir := linuxtest.Files(t, files, 0o600)
 	return optionfile.Host{Root: sysroot.New(dir), Dir: dir}
 }
 
