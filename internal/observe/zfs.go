@@ -55,20 +55,12 @@ var zfsRows = []Row{
 		}), "dataset", "group", "kind"),
 	zfsRow("dataset_io_bytes_total", "`/proc/spl/kstat/zfs/POOL/objset-*`",
 		"Bytes that were read from and written to a file system, from and to the cache too.",
-		ofDatasets(func(d *api.Dataset, tell Tell) {
-			if d.Counted {
-				tell(float64(d.ReadBytes), "read")
-				tell(float64(d.WrittenBytes), "write")
-			}
-		}), "dataset", "group", "direction"),
+		ofCounted(func(d *api.Dataset) (read, written int64) { return d.ReadBytes, d.WrittenBytes }),
+		"dataset", "group", "direction"),
 	zfsRow("dataset_operations_total", "`/proc/spl/kstat/zfs/POOL/objset-*`",
 		"Calls that read from and wrote to a file system.",
-		ofDatasets(func(d *api.Dataset, tell Tell) {
-			if d.Counted {
-				tell(float64(d.Reads), "read")
-				tell(float64(d.Writes), "write")
-			}
-		}), "dataset", "group", "direction"),
+		ofCounted(func(d *api.Dataset) (read, written int64) { return d.Reads, d.Writes }),
+		"dataset", "group", "direction"),
 }
 
 // zfsRow is a row that needs ZFS to be there.
@@ -108,4 +100,14 @@ func ofDatasets(of func(*api.Dataset, Tell)) func(*api.ZFS, Tell) {
 			of(d, func(value float64, label ...string) { tell(value, d.Name, d.Group, label[0]) })
 		}
 	}
+}
+
+// ofCounted tells what was read and written of file systems of which the module counts it.
+func ofCounted(of func(*api.Dataset) (read, written int64)) func(*api.ZFS, Tell) {
+	return ofDatasets(func(d *api.Dataset, tell Tell) {
+		if read, written := of(d); d.Counted {
+			tell(float64(read), "read")
+			tell(float64(written), "write")
+		}
+	})
 }
