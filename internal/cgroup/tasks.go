@@ -11,6 +11,9 @@ import (
 	"bulkhead/internal/linux/procfs"
 )
 
+// The lists of threads of v1 and of v2.
+const tasksFile, threadsFile = "tasks", "cgroup.threads"
+
 // Procs gives the processes directly in d, sorted, each once. A process outside our pid namespace,
 // which the kernel shows as 0, is left out. On v2 a threaded group has no such list (ErrInvalid).
 func (t *Tree) Procs(d Dir) ([]int, error) { return readPIDs(t, d, procsFile) }
@@ -18,9 +21,9 @@ func (t *Tree) Procs(d Dir) ([]int, error) { return readPIDs(t, d, procsFile) }
 // Tasks gives the threads directly in d, sorted.
 func (t *Tree) Tasks(d Dir) ([]int, error) {
 	if t.Version(d) == 1 {
-		return readPIDs(t, d, "tasks")
+		return readPIDs(t, d, tasksFile)
 	}
-	return readPIDs(t, d, "cgroup.threads")
+	return readPIDs(t, d, threadsFile)
 }
 
 func readPIDs(t *Tree, d Dir, name string) ([]int, error) {

@@ -28,8 +28,11 @@ func TestThreadsThatSleepAreNotRead(t *testing.T) {
 				return did[tid], true, nil
 			}}
 		k := New(nil)
-		k.Watch(&Watched{groups: []watchedGroup{{Group: observe.Group{Group: "a"}}},
-			tasks: map[string][]cgroup.Dir{"a": {d}}})
+		look := func() { // a full look of the agent
+			k.Watch(&Watched{groups: []watchedGroup{{Group: observe.Group{Group: "a"}}},
+				tasks: map[string][]cgroup.Dir{"a": {d}}})
+		}
+		look()
 		source := s.source(k)
 		reads := func(what string, want ...int) {
 			t.Helper()
@@ -45,7 +48,9 @@ func TestThreadsThatSleepAreNotRead(t *testing.T) {
 		reads("at first", 1, 2)
 		reads("all sleep")
 		listed = []int{1, 2, 3}
-		reads("one is new", 3)
+		reads("one was moved there, and sleeps")
+		look()
+		reads("the agent has looked", 3)
 		listed = []int{1, 3}
 		reads("one is gone")
 		used = 6
@@ -136,7 +141,7 @@ func TestThreads(t *testing.T) {
 		}
 		k.Watch(&Watched{})
 		read()
-		if len(s.known)+len(s.sums) != 0 {
+		if len(s.known)+len(s.tids)+len(s.sums) != 0 {
 			t.Errorf("of no group it keeps %v, %v", s.known, s.sums)
 		}
 	})
