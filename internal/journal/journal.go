@@ -82,6 +82,7 @@ type Store struct {
 	history  historyLog
 	state    *state
 	mended   bool // the logs were read under the lock, and are sound
+	sound    bool // the logs were sound when they were read, and nothing is to be added to them
 	light    bool // the open transaction was not synced
 	warnings warnings
 }
@@ -191,8 +192,10 @@ func (s *Store) load(mend bool) error {
 	}
 	s.state, s.history.seen = st, seen
 	s.mended = mend && s.log.Sealed == nil && s.history.Sealed == nil
-	if e := s.history.late(st.last); e != nil && s.mended {
-		if _, err := s.history.record(*e, s.o.Now()); err != nil {
+	late := s.history.late(st.last)
+	s.sound = d.Sound() && hd.Sound() && end == nil && late == nil
+	if late != nil && s.mended {
+		if _, err := s.history.record(*late, s.o.Now()); err != nil {
 			s.warnings.add(fmt.Sprintf("record history: %v", err))
 		}
 	}

@@ -2,10 +2,12 @@ package journal
 
 import (
 	"bufio"
+	"bulkhead/internal/atomicfile"
 	"bulkhead/internal/journal/statedir"
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -100,5 +102,67 @@ func TestKilledHolderLeavesNoLock(t *testing.T) {
 	}
 	if p, ok := s.Pending(); !ok || p.Verb != "apply" {
 		t.Error("the transaction of the killed process is not seen")
+	}
+}
+
+// countingFS counts how often files are read.
+type countingFS struct {
+	atomicfile.OS
+	reads map[string]int
+}
+
+func (f countingFS) ReadFile(name string) ([]byte, error) {
+	f.reads[filepath.Base(name)]++
+	return f.OS.ReadFile(name)
+}
+
+// Logs that were sound when the directory was opened, and that nobody has written to since, are not read again with the
+// first lock; those that somebody has written to are.
+func TestFirstLockReadsNothingAgain(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	other, err := Open(dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit := func() {
+		t.Helper()
+		lock, err := other.Lock("test", "somebody")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer lock.Release()
+		id, err := other.Begin(Txn{Boot: "b", Verb: "apply"})
+		if err == nil {
+			err = other.End(id, Committed, "")
+		}
+		if err == nil {
+			_, err = other.Record(Entry{Verb: "apply"})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	commit()
+	for _, changed := range []bool{false, true} {
+		files := countingFS{reads: map[string]int{}}
+		s, err := Open(dir, Options{FS: files})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if changed {
+			commit()
+		}
+		opened := files.reads[logName]
+		lock, err := s.Lock("test", "somebody else")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again := files.reads[logName] > opened; again != changed || opened == 0 {
+			t.Errorf("somebody wrote: %v; it was read %d times, then %d", changed, opened, files.reads[logName])
+		}
+		if s.state.next != other.state.next {
+			t.Errorf("the next transaction is %d, want %d", s.state.next, other.state.next)
+		}
+		lock.Release()
 	}
 }
