@@ -118,12 +118,12 @@ With --file it shows a record that somebody sent, on any host, and no metrics. N
 }
 
 // fetch asks the agent for its last sample.
-func (s Session) fetch(ctx context.Context) (*observe.Sample, error) {
+func (s Session) fetch(ctx context.Context, had *observe.Sample) (*observe.Sample, error) {
 	client, err := s.client(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return client.Sample(ctx)
+	return client.Sample(ctx, had)
 }
 
 // client talks to the agent that runs now.

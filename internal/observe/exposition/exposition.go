@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
 
 	"bulkhead/internal/metrics"
@@ -25,8 +24,9 @@ import (
 
 // Options of a Server. Zero values are the defaults.
 type Options struct {
-	// Fetch gets the last sample from the agent.
-	Fetch func(context.Context) (*observe.Sample, error)
+	// Fetch gets the last sample from the agent. Of the one that was got before, which may be nil, it may give a copy
+	// with the new age.
+	Fetch func(ctx context.Context, had *observe.Sample) (*observe.Sample, error)
 	// Changed is called when samples cease to come, with the reason, and with nil when they come again.
 	Changed func(error)
 	Version string
@@ -39,6 +39,7 @@ type Server struct {
 	o       Options
 	last    last
 	dropped atomic.Int64
+	texts   texts
 }
 
 // New makes a server.
@@ -50,14 +51,18 @@ func New(o Options) *Server {
 	return &Server{o: o, last: last{fetch: o.Fetch, changed: o.Changed, wait: scrapeWaits}}
 }
 
-// Keep asks for samples by itself until ctx ends: a scrape that cannot wait for a busy agent then finds a young one,
-// however seldom somebody scrapes.
+// Keep asks for samples by itself until ctx ends, when no scrape has for a while: one that cannot wait for a busy agent
+// then finds a young one, however seldom somebody scrapes.
 func (s *Server) Keep(ctx context.Context) {
 	for ctx.Err() == nil {
-		s.last.get(ctx)
+		rest := s.last.rest()
+		if rest <= 0 {
+			s.last.get(ctx)
+			rest = s.last.rest()
+		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(s.last.every()):
+		case <-time.After(max(rest, freshFor)):
 		}
 	}
 }
@@ -70,8 +75,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	promhttp.HandlerFor(s.Gatherer(r.Context(), parts...), promhttp.HandlerOpts{EnableOpenMetrics: true}).
-		ServeHTTP(w, r)
+	if !s.answer(w, r, parts) {
+		s.other(w, r, parts)
+	}
 }
 
 // Gatherer gives the figures of the last sample, those of the parts only when some are named.
@@ -176,49 +182,55 @@ func (f *family) metric(value float64, labels []string) *dto.Metric {
 	return m
 }
 
-// families gives the answer, as many figures as there is room for.
-func (s *Server) families(now state, parts []observe.Part) (all []*dto.MetricFamily) {
-	room, dropped := s.o.Series, int64(0)
+// figures tells those of a sample, by the index of their family, as many as there is room for; dropped counts the others.
+func (s *Server) figures(now state, parts []observe.Part, tell func(i int, value float64, labels []string),
+) (dropped int64) {
+	room := s.o.Series
 	ofGroup := map[string]int{}
-	own := s.own(now)
-	for i := range families {
+	for i := len(observe.Own); i < len(families) && now.sample != nil; i++ {
+		row := families[i].row
+		if len(parts) > 0 && !slices.Contains(parts, row.Part) {
+			continue
+		}
+		row.Each(now.sample, func(value float64, labels ...string) {
+			if row.OfGroup() {
+				ofGroup[labels[0]]++
+			}
+			if room <= 0 || row.OfGroup() && ofGroup[labels[0]] > s.o.PerGroup {
+				dropped++
+				return
+			}
+			room--
+			tell(i, value, labels)
+		})
+	}
+	return dropped
+}
+
+// families gives the answer.
+func (s *Server) families(now state, parts []observe.Part) (all []*dto.MetricFamily) {
+	told := make([]*dto.MetricFamily, len(families))
+	tell := func(i int, value float64, labels []string) {
 		f := &families[i]
-		out := &dto.MetricFamily{Name: &f.row.Name, Help: &f.row.Help, Type: &f.kind}
-		switch {
-		case i < len(own):
-			own[i](func(value float64, labels ...string) {
-				out.Metric = append(out.Metric, f.metric(value, labels))
-			})
-		case now.sample == nil || len(parts) > 0 && !slices.Contains(parts, f.row.Part):
-		default:
-			f.row.Each(now.sample, func(value float64, labels ...string) {
-				if f.row.OfGroup() {
-					ofGroup[labels[0]]++
-				}
-				if room <= 0 || f.row.OfGroup() && ofGroup[labels[0]] > s.o.PerGroup {
-					dropped++
-					return
-				}
-				room--
-				out.Metric = append(out.Metric, f.metric(value, labels))
-			})
+		if told[i] == nil {
+			told[i] = &dto.MetricFamily{Name: &f.row.Name, Help: &f.row.Help, Type: &f.kind}
 		}
-		if len(out.Metric) > 0 {
-			all = append(all, out)
+		told[i].Metric = append(told[i].Metric, f.metric(value, labels))
+	}
+	dropped := s.figures(now, parts, tell)
+	for i, own := range s.own(now, s.dropped.Add(dropped)) {
+		own(func(value float64, labels ...string) { tell(i, value, labels) })
+	}
+	for _, i := range byName {
+		if told[i] != nil {
+			all = append(all, told[i])
 		}
 	}
-	sum := float64(s.dropped.Add(dropped))
-	for _, f := range all {
-		if f.GetName() == "bulkhead_series_dropped_total" {
-			f.Metric[0].Counter.Value = &sum
-		}
-	}
-	slices.SortFunc(all, func(a, b *dto.MetricFamily) int { return strings.Compare(a.GetName(), b.GetName()) })
 	return all
 }
 
 // own tells the figures of the rows of observe.Own, in their order.
-func (s *Server) own(now state) []func(observe.Tell) {
+func (s *Server) own(now state, dropped int64) []func(observe.Tell) {
 	return []func(observe.Tell){
 		func(tell observe.Tell) {
 			if now.sample != nil {
@@ -232,7 +244,7 @@ func (s *Server) own(now state) []func(observe.Tell) {
 				tell(now.age.Seconds())
 			}
 		},
-		func(tell observe.Tell) { tell(0) }, // known at the end
+		func(tell observe.Tell) { tell(float64(dropped)) },
 		func(tell observe.Tell) { tell(1, s.o.Version) },
 	}
 }
