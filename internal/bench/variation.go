@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"math"
 	"slices"
 	"strings"
 
@@ -14,10 +15,10 @@ const variation = ".variation"
 // vary gives every round of an arm the variation of each of its loads. Of one round that is not known.
 func (r *rounds) vary() {
 	for load, rates := range r.rates() {
-		percent, known := variationOf(rates)
+		percent := proof.Variation(rates)
 		arm, name, _ := strings.Cut(load, ".")
 		for _, trials := range r.all {
-			if t := trials[arm]; known && t != nil {
+			if t := trials[arm]; !math.IsNaN(percent) && t != nil {
 				t.figures[name+variation] = percent
 			}
 		}
@@ -37,48 +38,31 @@ func (r *rounds) rates() map[string][]float64 {
 	return rates
 }
 
-// variationOf is the standard deviation of rates in percent of their mean.
-func variationOf(rates []float64) (percent float64, known bool) {
-	d := proof.Distribute(rates)
-	return 100 * float64(d.Stdev/d.Mean), d.Count > 1
-}
-
 // ofVariation says whether a shape measures how much rates vary between the rounds.
 func ofVariation(e scenario.Expression) bool {
 	return slices.ContainsFunc(e.Names(), func(name string) bool { return strings.HasSuffix(name, variation) })
 }
 
-// maxExchanged is up to how many rounds every exchange is tried: there are two to the power of them.
-const maxExchanged = 12
-
 // noiseOfVariation is what a shape of variations measures where there is nothing to measure: the control arm against
-// itself. Each round has two runs of it. One of them goes into one set of rates and the other into a second; every
-// choice of which is taken once, and the lowest and the highest figure are the noise, in percent. A variation out of
-// few rounds is known so badly that nothing less says what it means. Nil without a control arm, and of one round.
+// itself, for every way to exchange its two runs in the rounds, in percent. A variation out of few rounds is known so
+// badly that nothing less says what it means. Nil without a control arm, and of one round.
 func (r *rounds) noiseOfVariation(measure scenario.Expression) *proof.Range {
-	control, rates, n := r.scenario.Control, r.rates(), min(len(r.all), maxExchanged)
-	var of []float64
-	for choice := range 1 << n {
-		of = append(of, 100*measure.Eval(func(name string) float64 {
+	rates, n := r.rates(), len(r.all)
+	return proof.Exchanged(n, func(exchanged []bool) float64 {
+		return 100 * measure.Eval(func(name string) float64 {
 			arm, figure, _ := strings.Cut(name, ".")
-			load := strings.TrimSuffix(figure, variation)
-			one, two := rates[control+"."+load], rates[scenario.Again+"."+load]
-			if len(one) < n || len(two) < n || !strings.HasSuffix(figure, variation) {
+			load, varies := strings.CutSuffix(figure, variation)
+			one, two := rates[r.scenario.Control+"."+load], rates[scenario.Again+"."+load]
+			if !varies || len(one) < n || len(two) < n {
 				return r.figure(name, nil)
 			}
-			chosen := make([]float64, n)
-			for i := range chosen {
-				chosen[i] = one[i]
-				if (choice>>i&1 == 1) == (arm == control) {
+			chosen := slices.Clone(one)
+			for i, other := range exchanged {
+				if other == (arm == r.scenario.Control) {
 					chosen[i] = two[i]
 				}
 			}
-			percent, _ := variationOf(chosen)
-			return percent
-		}))
-	}
-	if all := proof.Over(of); n > 1 && all.Low == all.Low { // not NaN
-		return &all
-	}
-	return nil
+			return proof.Variation(chosen)
+		})
+	})
 }
