@@ -23,10 +23,10 @@ import (
 )
 
 // BenchmarkIdle is the agent beside 50 groups and 2,000 sleeping processes in them, nothing changing, for a minute: its
-// own CPU time in percent of one core, and its largest resident set. What starts and ends elsewhere on the machine costs
-// it something, too: events/s says how much did. With BULKHEAD_PROGRAM, as scripts/bench has it, program-MiB is the
-// largest resident set of that program as an agent of the same groups, and program-file-MiB the part that is mapped from
-// its file: the rest of a test's binary is smaller. It runs once, whatever -benchtime says.
+// own CPU time in percent of one core, and its largest resident set. What starts and ends elsewhere on the machine
+// costs it something, too: events/s says how much did. With BULKHEAD_PROGRAM, as scripts/bench has it, program-MiB is
+// the largest resident set of that program as an agent of the same groups, and program-file-MiB the part that is mapped
+// from its file, which is larger than that of a test. It runs once, whatever -benchtime says.
 func BenchmarkIdle(b *testing.B) { benchmarkIdle(b, false) }
 
 // BenchmarkIdleQuiet is BenchmarkIdle on a machine on which no process starts or ends: the agent's source of events has

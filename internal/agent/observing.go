@@ -51,8 +51,8 @@ func (a *Agent) see(ctx context.Context) {
 // watchTime is how long somebody who watches waits for a new sample at most.
 const watchTime = 10 * time.Second
 
-// samples answers with the last sample. Nothing is read for it. Who names the time of one waits for a newer one, or gets
-// no more than its age while there is none.
+// samples answers with the last sample. Nothing is read for it. Who names the time of one waits for a newer one, or
+// gets no more than its age while there is none.
 func (s *server) samples(w http.ResponseWriter, r *http.Request) {
 	one := s.agent.observer.Asked(r, watchTime)
 	if one == nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -48,8 +49,8 @@ func (k *Kept) Begin() {
 	}
 }
 
-// ReadMany does what that of the tree does. Same says that nothing is new since the last time: then nothing was made anew
-// either. What it gives is not to be changed, and holds until the next call for the directory.
+// ReadMany does what that of the tree does. Same says that nothing is new since the last time: then nothing was made
+// anew either. What it gives is not to be changed, and holds until the next call for the directory.
 func (k *Kept) ReadMany(t *Tree, d Dir, names []string) (values map[string]string, same bool, err error) {
 	if k.tree != t {
 		k.open.closeAll()
@@ -173,4 +174,21 @@ func (o *openFiles) closeAll() {
 	for d := range o.dirs {
 		o.close(d)
 	}
+}
+
+// MayHave says whether directories of d's hierarchy may have a file of this name. On v1 only those of its controllers
+// are there ("memory.stat"), and what begins with "cgroup."; on v2 cpu.stat and files of PSI need no controller.
+func MayHave(t *Tree, d Dir, name string) bool {
+	m := t.mounts[d.Hierarchy]
+	controller, _, ofOne := strings.Cut(name, ".")
+	if m == nil || len(m.Controllers) == 0 || !ofOne || controller == "cgroup" {
+		return true
+	}
+	if m.Version == 1 {
+		return slices.Contains(m.Controllers, controller)
+	}
+	if controller == "io" {
+		controller = "blkio" // as v1 names it
+	}
+	return controller == "cpu" || strings.HasSuffix(name, ".pressure") || slices.Contains(m.Controllers, controller)
 }

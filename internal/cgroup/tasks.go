@@ -11,9 +11,6 @@ import (
 	"bulkhead/internal/linux/procfs"
 )
 
-// The lists of threads of v1 and of v2.
-const tasksFile, threadsFile = "tasks", "cgroup.threads"
-
 // Procs gives the processes directly in d, sorted, each once. A process outside our pid namespace,
 // which the kernel shows as 0, is left out. On v2 a threaded group has no such list (ErrInvalid).
 func (t *Tree) Procs(d Dir) ([]int, error) { return readPIDs(t, d, procsFile) }

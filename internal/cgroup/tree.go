@@ -128,23 +128,6 @@ func (t *Tree) Version(d Dir) int {
 	return 0
 }
 
-// MayHave says whether directories of d's hierarchy may have a file of this name. On v1 only those of its controllers
-// are there ("memory.stat"), and what begins with "cgroup."; on v2 also cpu.stat and files of PSI, without a controller.
-func (t *Tree) MayHave(d Dir, name string) bool {
-	m := t.mounts[d.Hierarchy]
-	controller, _, ofOne := strings.Cut(name, ".")
-	if m == nil || len(m.Controllers) == 0 || !ofOne || controller == "cgroup" {
-		return true
-	}
-	if m.Version == 1 {
-		return slices.Contains(m.Controllers, controller)
-	}
-	if controller == "io" {
-		controller = "blkio" // as v1 names it
-	}
-	return controller == "cpu" || strings.HasSuffix(name, ".pressure") || slices.Contains(m.Controllers, controller)
-}
-
 // Abs is the path of d on the host, for people and for messages.
 func (t *Tree) Abs(d Dir) string {
 	if m := t.mounts[d.Hierarchy]; m != nil {

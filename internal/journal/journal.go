@@ -193,13 +193,18 @@ func (s *Store) load(mend bool) error {
 	s.state, s.history.seen = st, seen
 	s.mended = mend && s.log.Sealed == nil && s.history.Sealed == nil
 	late := s.history.late(st.last)
-	s.sound = d.Sound() && hd.Sound() && end == nil && late == nil
+	s.sound = whole(d, hd, end, late)
 	if late != nil && s.mended {
 		if _, err := s.history.record(*late, s.o.Now()); err != nil {
 			s.warnings.add(fmt.Sprintf("record history: %v", err))
 		}
 	}
 	return nil
+}
+
+// whole says that nothing is wrong with the logs, and that neither an end nor an entry is to be added.
+func whole(log, history statedir.Damage, end []byte, late *Entry) bool {
+	return log.Sound() && history.Sound() && end == nil && late == nil
 }
 
 // makeDir makes the state directory, readable by its owner only.

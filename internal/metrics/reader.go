@@ -116,7 +116,7 @@ func (r *Reader) read(t *cgroup.Tree, d cgroup.Dir) (texts map[string]string, sa
 // filesIn are the reader's files that a directory may have. Those whose name has a "*" are listed.
 func (r *Reader) filesIn(t *cgroup.Tree, d cgroup.Dir) ([]string, error) {
 	version := t.Version(d)
-	may := func(name string) bool { return t.MayHave(d, name) }
+	may := func(name string) bool { return cgroup.MayHave(t, d, name) }
 	names := slices.DeleteFunc(slices.Clone(r.files[version]), func(name string) bool { return !may(name) })
 	if !slices.ContainsFunc(names, func(name string) bool { return strings.Contains(name, "*") }) {
 		return names, nil

@@ -49,8 +49,8 @@ func (p patient) Write(b []byte) (int, error) {
 	return p.to.Write(b)
 }
 
-// Asked is the sample that a request is about: the last one. Of one that it has already, by the time in "unless", it gets
-// the age alone. With a time in "after" it waits for a newer one, for so long at most. It is nil before the first.
+// Asked is the sample that a request is about: the last one. Of one that it has already, by the time in "unless", it
+// gets the age alone. With a time in "after" it waits for a newer one, for so long at most. It is nil before the first.
 func (o *Observer) Asked(r *http.Request, most time.Duration) *observe.Sample {
 	if after, err := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64); err == nil {
 		ctx, cancel := context.WithTimeout(r.Context(), most)

@@ -6,19 +6,22 @@
 package exposition
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
 
-	"bulkhead/internal/metrics"
 	"bulkhead/internal/observe"
 )
 
@@ -75,9 +78,38 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	if !s.answer(w, r, parts) {
-		s.other(w, r, parts)
+	if s.answer(w, r, parts) {
+		return
 	}
+	promhttp.HandlerFor(s.Gatherer(r.Context(), parts...), promhttp.HandlerOpts{EnableOpenMetrics: true}).
+		ServeHTTP(w, r)
+}
+
+// answer answers as text or as OpenMetrics; false: something else is asked for.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, parts []observe.Part) bool {
+	format := expfmt.NegotiateAccept(r.Header, expfmt.DefaultOpenMetricsAcceptedFormats()...)
+	kind := format.FormatType()
+	if kind != expfmt.TypeTextPlain && kind != expfmt.TypeOpenMetrics || r.URL.Query().Has("name[]") {
+		return false
+	}
+	now, q := s.last.get(r.Context()), question{open: kind == expfmt.TypeOpenMetrics, parts: names(parts)}
+	zip := takesGzip(r.Header)
+	all := s.texts.get(now.sample, q, zip, func(tell told) int64 { return s.figures(now, parts, tell) })
+	whole := interleave(all.sections, ownText(s.own(now, s.dropped.Add(all.dropped)), q.open))
+	h := w.Header()
+	h.Set("Content-Type", string(format))
+	h.Add("Vary", "Accept")
+	h.Add("Vary", "Accept-Encoding")
+	var body []byte
+	if zip {
+		body = gzipped(whole, all.zipped)
+		h.Set("Content-Encoding", "gzip")
+	} else {
+		body = bytes.Join(whole, nil)
+	}
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	_, _ = w.Write(body) // a scraper that went away
+	return true
 }
 
 // Gatherer gives the figures of the last sample, those of the parts only when some are named.
@@ -129,62 +161,8 @@ func known() string {
 	return strings.Join(names, ", ")
 }
 
-// family is a row of the table as it is exposed.
-type family struct {
-	row *observe.Row
-	// names are those of the labels in the order of Prometheus, and at says which of the values that are told is whose.
-	names []*string
-	at    []int
-	kind  dto.MetricType
-}
-
-// families are all rows in the order of the table, the server's own ones first. A registry of collectors would check
-// and sort every figure of each answer anew, which is more work than all the rest; here the table is checked by its
-// tests.
-var families = func() (all []family) {
-	add := func(r *observe.Row) {
-		f := family{row: r, kind: dto.MetricType_GAUGE}
-		if r.Kind == metrics.Counter {
-			f.kind = dto.MetricType_COUNTER
-		}
-		labels := r.AllLabels()
-		for _, name := range slices.Sorted(slices.Values(labels)) {
-			f.names = append(f.names, &name)
-			f.at = append(f.at, slices.Index(labels, name))
-		}
-		all = append(all, f)
-	}
-	for i := range observe.Own {
-		add(&observe.Own[i])
-	}
-	for i := range observe.Table {
-		if r := &observe.Table[i]; !r.Recorded {
-			add(r)
-		}
-	}
-	return all
-}()
-
-// metric is one figure with the values of its labels as they are told.
-func (f *family) metric(value float64, labels []string) *dto.Metric {
-	m := &dto.Metric{Label: make([]*dto.LabelPair, len(f.names))}
-	pairs := make([]dto.LabelPair, len(f.names))
-	for i, at := range f.at {
-		text := strings.ToValidUTF8(labels[at], "\uFFFD")
-		pairs[i].Name, pairs[i].Value = f.names[i], &text
-		m.Label[i] = &pairs[i]
-	}
-	if f.kind == dto.MetricType_COUNTER {
-		m.Counter = &dto.Counter{Value: &value}
-	} else {
-		m.Gauge = &dto.Gauge{Value: &value}
-	}
-	return m
-}
-
-// figures tells those of a sample, by the index of their family, as many as there is room for; dropped counts the others.
-func (s *Server) figures(now state, parts []observe.Part, tell func(i int, value float64, labels []string),
-) (dropped int64) {
+// figures tells those of a sample, as many as there is room for; dropped counts the others.
+func (s *Server) figures(now state, parts []observe.Part, tell told) (dropped int64) {
 	room := s.o.Series
 	ofGroup := map[string]int{}
 	for i := len(observe.Own); i < len(families) && now.sample != nil; i++ {

@@ -7,15 +7,12 @@ import (
 	"hash/crc32"
 	"math"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"unicode/utf8"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
 
 	"bulkhead/internal/observe"
 )
@@ -47,38 +44,6 @@ type text struct {
 	dropped  int64
 }
 
-// answer answers as text or as OpenMetrics; false: something else is asked for.
-func (s *Server) answer(w http.ResponseWriter, r *http.Request, parts []observe.Part) bool {
-	format := expfmt.NegotiateAccept(r.Header, expfmt.DefaultOpenMetricsAcceptedFormats()...)
-	kind := format.FormatType()
-	if kind != expfmt.TypeTextPlain && kind != expfmt.TypeOpenMetrics || r.URL.Query().Has("name[]") {
-		return false
-	}
-	now, open := s.last.get(r.Context()), kind == expfmt.TypeOpenMetrics
-	zip := takesGzip(r.Header)
-	all := s.text(now, question{open: open, parts: names(parts)}, parts, zip)
-	whole := interleave(all.sections, s.ownText(now, s.dropped.Add(all.dropped), open))
-	h := w.Header()
-	h.Set("Content-Type", string(format))
-	h.Add("Vary", "Accept")
-	h.Add("Vary", "Accept-Encoding")
-	var body []byte
-	if zip {
-		body = gzipped(whole, all.zipped)
-		h.Set("Content-Encoding", "gzip")
-	} else {
-		body = bytes.Join(whole, nil)
-	}
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	_, _ = w.Write(body) // a scraper that went away
-	return true
-}
-
-// other answers in every other way that Prometheus knows.
-func (s *Server) other(w http.ResponseWriter, r *http.Request, parts []observe.Part) {
-	promhttp.HandlerFor(s.Gatherer(r.Context(), parts...), promhttp.HandlerOpts{EnableOpenMetrics: true}).ServeHTTP(w, r)
-}
-
 func names(parts []observe.Part) string {
 	var all []string
 	for _, p := range parts {
@@ -101,18 +66,21 @@ func takesGzip(h http.Header) bool {
 	return false
 }
 
-// text gives the answer to a question about a sample: the one that is there, else it is made.
-func (s *Server) text(now state, q question, parts []observe.Part, zip bool) *text {
-	s.texts.mu.Lock()
-	defer s.texts.mu.Unlock()
-	if s.texts.of != now.sample || s.texts.all == nil {
-		s.texts.of, s.texts.all = now.sample, map[question]*text{}
+// told takes a figure, by the index of its family.
+type told func(i int, value float64, labels []string)
+
+// get gives the answer to a question about a sample: the one that is there, else it is made of figures.
+func (t *texts) get(of *observe.Sample, q question, zip bool, figures func(told) (dropped int64)) *text {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.of != of || t.all == nil {
+		t.of, t.all = of, map[question]*text{}
 	}
-	one := s.texts.all[q]
+	one := t.all[q]
 	if one == nil {
-		one = s.make(now, q.open, parts)
-		if len(s.texts.all) < mostTexts {
-			s.texts.all[q] = one
+		one = t.make(q.open, figures)
+		if len(t.all) < mostTexts {
+			t.all[q] = one
 		}
 	}
 	if zip && one.zipped == nil {
@@ -121,12 +89,12 @@ func (s *Server) text(now state, q question, parts []observe.Part, zip bool) *te
 	return one
 }
 
-// make writes the figures of a sample.
-func (s *Server) make(now state, open bool, parts []observe.Part) *text {
-	buf := make([]byte, 0, s.texts.size)
+// make writes the figures of a sample. The caller holds the lock.
+func (t *texts) make(open bool, figures func(told) int64) *text {
+	buf := make([]byte, 0, t.size)
 	spans := make([][2]int, len(families)) // of each family in buf
 	one := &text{}
-	one.dropped = s.figures(now, parts, func(i int, value float64, labels []string) {
+	one.dropped = figures(func(i int, value float64, labels []string) {
 		if spans[i][1] == 0 {
 			spans[i][0] = len(buf)
 			buf = families[i].head(buf, open)
@@ -134,7 +102,7 @@ func (s *Server) make(now state, open bool, parts []observe.Part) *text {
 		buf = families[i].line(buf, open, value, labels)
 		spans[i][1] = len(buf)
 	})
-	s.texts.size = len(buf) + len(buf)/8
+	t.size = len(buf) + len(buf)/8
 	sorted, from := make([]byte, 0, len(buf)+8), 0
 	for _, i := range byName {
 		if i < len(observe.Own) {
@@ -151,8 +119,7 @@ func (s *Server) make(now state, open bool, parts []observe.Part) *text {
 }
 
 // ownText writes the families of observe.Own, by their names; one without a figure is empty.
-func (s *Server) ownText(now state, dropped int64, open bool) (all [][]byte) {
-	own := s.own(now, dropped)
+func ownText(own []func(observe.Tell), open bool) (all [][]byte) {
 	for _, i := range byName {
 		if i >= len(own) {
 			continue
@@ -175,16 +142,6 @@ func interleave(a, b [][]byte) (all [][]byte) {
 	}
 	return all
 }
-
-// byName are the indices of families in the order of their names, as every answer has them.
-var byName = func() []int {
-	all := make([]int, len(families))
-	for i := range all {
-		all[i] = i
-	}
-	slices.SortFunc(all, func(a, b int) int { return strings.Compare(families[a].row.Name, families[b].row.Name) })
-	return all
-}()
 
 // Escapes of the text format, and of OpenMetrics, whose help is as its labels.
 var (

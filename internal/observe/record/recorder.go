@@ -386,9 +386,9 @@ func (r *Recorder) size() (sum int64) {
 	return sum
 }
 
-// keepTo thins old files, a few in one call, and then removes the oldest, while so many bytes are more than there may be, and removes
-// those of which every tick is too old. Now is what the last two files say: a clock that is wrong for a moment takes
-// nothing away.
+// keepTo thins old files, a few in one call, and then removes the oldest, while so many bytes are more than there may
+// be, and removes those of which every tick is too old. Now is what the last two files say: a clock that is wrong for a
+// moment takes nothing away.
 func (r *Recorder) keepTo(size int64) {
 	most := cmp.Or(r.now.Size, defaultSize)
 	if r.now.Off {

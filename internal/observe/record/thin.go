@@ -12,8 +12,8 @@ const (
 	thinFrom = 48 * time.Hour
 	thinTo   = time.Minute
 	// mostThinned is how many segments are thinned before the next tick is written: a record of weeks, whose bound was
-	// lowered, would keep it waiting for minutes, and those that come meanwhile would be lost. So long it has more bytes
-	// than it may.
+	// lowered, would keep it waiting for minutes, and those that come meanwhile would be lost. For so long it has more
+	// bytes than it may.
 	mostThinned = 4
 )
 
