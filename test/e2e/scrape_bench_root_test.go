@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"bytes"
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,8 +40,8 @@ const (
 // the same seconds, both asked as Prometheus asks, with gzip: the median over the rounds. A second node_exporter is the
 // control. What serve uses while nobody scrapes is sitting-ms/s. The agent is a stand-in with a new sample every 5 s;
 // what its answers cost is not counted. It runs once, whatever -benchtime says. By the clock 99 of 100 scrapes are to
-// end within 50 ms, unless those of node_exporter do not either. The aim is half of node_exporter's CPU time, which is
-// not met; more than all of it is an error.
+// end within 50 ms, also with 20 scrapers at once, unless those of node_exporter do not either. The aim is half of
+// node_exporter's CPU time, which is not met; more than all of it is an error.
 func BenchmarkScrapeBesideNodeExporter(b *testing.B) {
 	dir := b.TempDir()
 	socket := standInAgent(b, dir)
@@ -87,6 +89,7 @@ func BenchmarkScrapeBesideNodeExporter(b *testing.B) {
 		ratios, control = append(ratios, used[1]/pair), append(control, used[2]/used[0])
 		own, others = append(own, used[1]/scrapesEach), append(others, pair/scrapesEach)
 	}
+	many := crowd(b, serve.url).p99()
 	p99, nodes := serve.p99(), min(programs[0].p99(), programs[2].p99())
 	for _, m := range []struct {
 		name  string
@@ -94,16 +97,17 @@ func BenchmarkScrapeBesideNodeExporter(b *testing.B) {
 	}{{"ratio", middle(ratios)}, {"control", middle(control)}, {"ms/scrape", 1000 * middle(own)},
 		{"node-ms/scrape", 1000 * middle(others)},
 		{"sitting-ms/s", 1000 * sitting}, {"p99-ms", 1000 * p99.Seconds()}, {"node-p99-ms", 1000 * nodes.Seconds()},
+		{"p99-of-20-ms", 1000 * many.Seconds()},
 		{"ns/op", 0}} {
 		b.ReportMetric(m.value, m.name)
 		b.Logf("%.3f %s", m.value, m.name) // which a benchmark that fails has, too
 	}
 	switch {
-	case p99 <= longestScrape:
+	case max(p99, many) <= longestScrape:
 	case nodes > longestScrape:
 		b.Logf("99 of 100 scrapes of node_exporter take %v, too: the machine is too busy to tell", nodes)
 	default:
-		b.Errorf("99 of 100 scrapes take %v, want %v at most", p99, longestScrape)
+		b.Errorf("99 of 100 scrapes take %v, with 20 scrapers at once %v, want %v at most", p99, many, longestScrape)
 	}
 	if middle(ratios) > mostOfNode {
 		b.Errorf("a scrape takes %.2f of the CPU time of one of node_exporter, at most %.1f is the bound",
@@ -155,9 +159,17 @@ func startScraped(b *testing.B, command func(port int) *exec.Cmd) *scraped {
 // scrape asks as Prometheus 2.42 does, and gives the text.
 func (p *scraped) scrape(b *testing.B) string {
 	b.Helper()
-	r, err := http.NewRequest(http.MethodGet, p.url, http.NoBody)
+	text, err := p.ask()
 	if err != nil {
 		b.Fatal(err)
+	}
+	return text
+}
+
+func (p *scraped) ask() (string, error) {
+	r, err := http.NewRequest(http.MethodGet, p.url, http.NoBody)
+	if err != nil {
+		return "", err
 	}
 	r.Header.Set("Accept", "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;"+
 		"q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1")
@@ -165,23 +177,44 @@ func (p *scraped) scrape(b *testing.B) string {
 	began := time.Now()
 	answer, err := http.DefaultClient.Do(r)
 	if err != nil {
-		b.Fatal(err)
+		return "", err
 	}
 	defer answer.Body.Close()
 	zipped, err := io.ReadAll(answer.Body)
 	if err != nil || answer.StatusCode != http.StatusOK || answer.Header.Get("Content-Encoding") != "gzip" {
-		b.Fatalf("%s answers %s, %v", p.url, answer.Status, err)
+		return "", fmt.Errorf("%s answers %s, %w", p.url, answer.Status, err)
 	}
 	p.took = append(p.took, time.Since(began))
-	unzip, err := gzip.NewReader(strings.NewReader(string(zipped)))
+	unzip, err := gzip.NewReader(bytes.NewReader(zipped))
 	if err != nil {
-		b.Fatal(err)
+		return "", err
 	}
 	text, err := io.ReadAll(unzip)
-	if err != nil {
-		b.Fatal(err)
+	return string(text), err
+}
+
+// crowd is how 20 scrapers at once are answered, 15 times each, as TestScrapesAskNoDatabase has them.
+func crowd(b *testing.B, url string) *scraped {
+	b.Helper()
+	all := make([]scraped, 20)
+	var wait sync.WaitGroup
+	for i := range all {
+		all[i].url = url
+		wait.Go(func() {
+			for range 15 {
+				if _, err := all[i].ask(); err != nil {
+					b.Error(err)
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+		})
 	}
-	return string(text)
+	wait.Wait()
+	sum := &scraped{}
+	for i := range all {
+		sum.took = append(sum.took, all[i].took...)
+	}
+	return sum
 }
 
 // used is the CPU time of a program so far, in seconds: that of its threads, none of which ends (Go keeps them).
