@@ -169,8 +169,6 @@ func (s *Store) load(mend bool) error {
 	if err := recall(s.history.Log, st, seen, damaged && !d.Torn()); err != nil {
 		return err
 	}
-	s.log.Adopt(d)
-	s.history.Adopt(hd)
 	lost, err := statedir.Line(record{Kind: kindLost})
 	if err != nil {
 		return err
@@ -179,6 +177,8 @@ func (s *Store) load(mend bool) error {
 	if err != nil {
 		return err
 	}
+	s.log.Adopt(d) // from here on nothing fails: what was not taken in is read again the next time
+	s.history.Adopt(hd)
 	for _, text := range []string{s.log.Judge(d, mend, lost, s.o.Now()), s.history.Judge(hd, mend, nil, s.o.Now())} {
 		s.warnings.add(text)
 	}

@@ -84,9 +84,13 @@ func (t *threads) source(k *Kernel) collect.Source {
 				still := t.slept(w.tree, d, spent)
 				tids, listed := t.tids[d]
 				if !still || !listed || w != t.of {
-					tids, _ = t.list(w.tree, d) // one that is gone has none
+					var err error
+					tids, err = t.list(w.tree, d) // one that is gone has none
+					listed = err == nil
 				}
-				lists[d] = tids
+				if listed { // else it is tried again the next time
+					lists[d] = tids
+				}
 				for at := group; at != "."; at = path.Dir(at) {
 					living[at] += len(tids)
 				}

@@ -1,6 +1,7 @@
 package sampling
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -18,10 +19,16 @@ func TestThreadsThatSleepAreNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := cgroup.Dir{Hierarchy: "cpuacct", Path: "/a"}
 		listed, used, counted := []int{1, 2}, int64(5), true
+		var failed error
 		did := map[int]ctxswitch.Thread{1: {Ran: time.Hour}, 2: {Ran: time.Hour}, 3: {Ran: time.Hour}}
 		var asked []int
 		s := &threads{waits: true,
-			list: func(*cgroup.Tree, cgroup.Dir) ([]int, error) { return listed, nil },
+			list: func(*cgroup.Tree, cgroup.Dir) ([]int, error) {
+				if failed != nil {
+					return nil, failed
+				}
+				return listed, nil
+			},
 			used: func(*cgroup.Tree, cgroup.Dir) (int64, bool) { return used, counted },
 			read: func(tid int, _ ctxswitch.Thread) (ctxswitch.Thread, bool, error) {
 				asked = append(asked, tid)
@@ -65,6 +72,10 @@ func TestThreadsThatSleepAreNotRead(t *testing.T) {
 		counted = true
 		reads("it counts again", 1, 3)
 		reads("all sleep again")
+		used, failed = 7, errors.New("no memory")
+		reads("they cannot be listed")
+		failed = nil
+		reads("they are listed the next time", 1, 3)
 	})
 }
 

@@ -1,6 +1,6 @@
 // Package exposition shows what an agent sampled in the formats of Prometheus, by observe.Table.
 //
-// A Server asks for a sample when somebody scrapes, and, while Keep runs, as often as the agent takes one. It never
+// A Server asks for a sample when somebody scrapes, and, while Keep runs, every 10 s where nobody does. It never
 // makes a scrape wait long for it: the answer has what was got before, or says that there is none. It may be used from
 // any goroutine.
 package exposition
