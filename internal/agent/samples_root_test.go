@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"bulkhead/internal/api"
+	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/observe"
 	"bulkhead/internal/observe/collect"
@@ -68,6 +70,41 @@ func TestSamples(t *testing.T) {
 	if at := s.group(id.PID); at != "-" {
 		t.Errorf("released, the process is in %s", at)
 	}
+}
+
+// Memory of a group on the nodes of the host is, within 1 %, what the group is charged for memory without files.
+func TestSampledNodes(t *testing.T) {
+	if _, err := os.Stat("/proc/self/numa_maps"); err != nil {
+		t.Skip("this kernel has no NUMA")
+	}
+	s := newSite(t)
+	argument, rule := mark(61037)
+	ready := filepath.Join(t.TempDir(), "ready")
+	testhost.Spawn(t, "sh", "-c", "while [ ! -e "+ready+" ]; do sleep .1; done; "+
+		"x=$(head -c 50000000 /dev/zero | tr '\\0' x); while :; do sleep 1; done", argument)
+	s.startWith(Options{Every: every, Full: 200 * time.Millisecond, Sample: 100 * time.Millisecond})
+	s.apply("groups:\n  a: {match: [{cmdline: '" + strings.TrimPrefix(rule, "^sleep ") + "'}], memory: {max: 1GiB}}\n")
+	s.sampled("the group", func(one *observe.Sample) bool { return len(one.Groups) == 1 && one.Groups[0].Processes > 0 })
+	if err := os.WriteFile(ready, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var on, charged int64
+	s.sampled("its memory on nodes", func(one *observe.Sample) bool {
+		if len(one.Groups) != 1 || one.Groups[0].Usage.Memory.Anonymous == nil {
+			return false
+		}
+		g := &one.Groups[0]
+		on, charged = 0, *g.Usage.Memory.Anonymous
+		if shared := g.Usage.Memory.Shared; shared != nil {
+			charged += *shared
+		}
+		for _, pages := range g.Nodes {
+			on += pages[cgroup.PagesUsual] + pages[cgroup.PagesTransparent]
+		}
+		return charged > 50_000_000 && on > charged*99/100 && on < charged*101/100
+	})
+	t.Logf("%d bytes on nodes, %d charged", on, charged)
+	s.must(api.Request{Verb: "release", All: true})
 }
 
 // Collectors are switched while the agent runs: the next sample has what they tell, an unknown name changes nothing,

@@ -69,7 +69,11 @@ type Group struct {
 	// run on; nil where no cpuset says so.
 	EachCPU map[int]time.Duration `json:"cpu_each_ns,omitempty"`
 	CPUs    idset.Set             `json:"cpus,omitempty"`
-	Limits  []Limit               `json:"limits"`
+	// Nodes is its memory in bytes by NUMA node and by the pages that it is in: "usual", "transparent", those of a pool
+	// by their size as the kernel writes it ("2MB"), and "cache"; nil where the kernel does not tell. Pages of a pool
+	// that are not counted for the group are left out.
+	Nodes  map[int]map[string]int64 `json:"nodes_bytes,omitempty"`
+	Limits []Limit                  `json:"limits"`
 	// Overrides counts those in force that people have set.
 	Overrides int `json:"overrides,omitempty"`
 	// SLO is how it goes with what its database is promised; nil where nothing is.
