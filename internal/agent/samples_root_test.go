@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"bulkhead/internal/api"
-	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/observe"
 	"bulkhead/internal/observe/collect"
@@ -84,7 +83,9 @@ func TestSampledNodes(t *testing.T) {
 		"x=$(head -c 50000000 /dev/zero | tr '\\0' x); while :; do sleep 1; done", argument)
 	s.startWith(Options{Every: every, Full: 200 * time.Millisecond, Sample: 100 * time.Millisecond})
 	s.apply("groups:\n  a: {match: [{cmdline: '" + strings.TrimPrefix(rule, "^sleep ") + "'}], memory: {max: 1GiB}}\n")
-	s.sampled("the group", func(one *observe.Sample) bool { return len(one.Groups) == 1 && one.Groups[0].Processes > 0 })
+	s.sampled("the group", func(one *observe.Sample) bool {
+		return len(one.Groups) == 1 && one.Groups[0].Processes > 0
+	})
 	if err := os.WriteFile(ready, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +100,7 @@ func TestSampledNodes(t *testing.T) {
 			charged += *shared
 		}
 		for _, pages := range g.Nodes {
-			on += pages[cgroup.PagesUsual] + pages[cgroup.PagesTransparent]
+			on += pages[observe.PagesUsual] + pages[observe.PagesTransparent]
 		}
 		return charged > 50_000_000 && on > charged*99/100 && on < charged*101/100
 	})

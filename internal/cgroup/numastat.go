@@ -5,13 +5,12 @@ import (
 	"strings"
 )
 
-// The pages that memory of a group is in, as [NodePages] tells them: the usual ones, transparent huge ones, and the page
-// cache, which is in either.
-const (
-	PagesUsual       = "usual"
-	PagesTransparent = "transparent"
-	PagesCache       = "cache"
-)
+// OnNode is memory of a group on one node, in bytes, by the pages that it is in.
+type OnNode struct {
+	Usual       int64
+	Transparent *int64 // huge ones; nil where they are not told, and so are among the usual ones
+	Cache       int64  // page cache; shared memory is none
+}
 
 // NodeBytes reads memory.numa_stat: bytes by node. On cgroup v1 they are pages, of the group and those below it
 // ("hierarchical_total=5 N0=3 N1=2"); on v2 bytes by kind ("anon N0=4096 N1=0"), of which anonymous and file pages are
@@ -28,43 +27,42 @@ func NodeBytes(text string, version int, pageSize int64) map[int]int64 {
 	return nodes
 }
 
-// NodePages reads memory.numa_stat, too: bytes by node and by the pages that they are in. Shared memory is no page cache.
-// On cgroup v1 and on v2 before kernel 5.11, which do not tell of transparent huge pages here, these are among the usual
-// ones. A pool's pages are not in that file: see [PoolNodes].
-func NodePages(text string, version int, pageSize int64) map[int]map[string]int64 {
+// NodePages reads memory.numa_stat, too. Transparent huge pages are told from v2 of kernel 5.11 on. A pool's pages are
+// not in that file: see [PoolNodes].
+func NodePages(text string, version int, pageSize int64) map[int]OnNode {
 	lines := nodeLines(text)
-	all := map[int]map[string]int64{}
-	add := func(pages string, times int64, kinds ...string) {
-		for _, kind := range kinds {
-			for node, n := range lines[kind] {
-				if all[node] == nil {
-					all[node] = map[string]int64{}
-				}
-				all[node][pages] += n * times
-			}
+	all := map[int]OnNode{}
+	each := func(kind string, do func(on *OnNode, n int64)) {
+		for node, n := range lines[kind] {
+			on := all[node]
+			do(&on, n)
+			all[node] = on
 		}
 	}
 	if version == 1 {
-		// What is locked is on a list of its own, whatever it is.
-		add(PagesUsual, pageSize, "hierarchical_anon", "hierarchical_unevictable")
-		add(PagesCache, pageSize, "hierarchical_file")
+		usual := func(on *OnNode, n int64) { on.Usual += n * pageSize }
+		each("hierarchical_anon", usual)
+		each("hierarchical_unevictable", usual) // what is locked has a list of its own, whatever it is
+		each("hierarchical_file", func(on *OnNode, n int64) { on.Cache += n * pageSize })
 		return all
 	}
-	add(PagesUsual, 1, "anon", "shmem")
-	add(PagesUsual, -1, "anon_thp", "shmem_thp")
-	add(PagesTransparent, 1, "anon_thp", "shmem_thp")
-	add(PagesCache, 1, "file")
-	add(PagesCache, -1, "shmem")
-	for _, pages := range all {
-		for kind, n := range pages {
-			pages[kind] = max(n, 0) // the kernel's counters are not read at one instant
+	each("anon", func(on *OnNode, n int64) { on.Usual += n })
+	each("file", func(on *OnNode, n int64) { on.Cache += n })
+	each("shmem", func(on *OnNode, n int64) { on.Usual, on.Cache = on.Usual+n, max(on.Cache-n, 0) })
+	huge := func(on *OnNode, n int64) {
+		on.Usual = max(on.Usual-n, 0) // the kernel's counters are not read at one instant
+		if on.Transparent != nil {
+			n += *on.Transparent
 		}
+		on.Transparent = &n
 	}
+	each("anon_thp", huge)
+	each("shmem_thp", huge)
 	return all
 }
 
-// PoolNodes reads hugetlb.SIZE.numa_stat (kernel 5.17): bytes by node of the group and those below it in huge pages of a
-// pool.
+// PoolNodes reads hugetlb.SIZE.numa_stat (kernel 5.17): bytes by node of the group and those below it in huge pages of
+// a pool.
 func PoolNodes(text string) map[int]int64 {
 	lines := nodeLines(text)
 	if all, v1 := lines["hierarchical_total"]; v1 {

@@ -36,20 +36,17 @@ func TestNodePages(t *testing.T) {
 	for name, c := range map[string]struct {
 		text    string
 		version int
-		want    map[int]map[string]int64
+		want    map[int]OnNode
 	}{
-		"v1": {one, 1, map[int]map[string]int64{0: {"usual": 220 * 4096, "cache": 30 * 4096},
-			1: {"usual": 90 * 4096, "cache": 10 * 4096}}},
-		"v2": {two, 2, map[int]map[string]int64{0: {"usual": 1100, "transparent": 8500, "cache": 100},
-			1: {"usual": 100, "transparent": 0, "cache": 50}}},
-		"v2 before 5.11": {"anon N0=90\nfile N0=7\nshmem N0=2\n", 2, map[int]map[string]int64{0: {"usual": 92,
-			"cache": 5}}},
-		"not at one instant": {"anon N0=10\nanon_thp N0=12\nfile N0=1\nshmem N0=0\n", 2, map[int]map[string]int64{
-			0: {"usual": 0, "transparent": 12, "cache": 1}}},
-		"nothing": {"", 2, map[int]map[string]int64{}},
+		"v1":             {one, 1, map[int]OnNode{0: {220 * 4096, nil, 30 * 4096}, 1: {90 * 4096, nil, 10 * 4096}}},
+		"v2":             {two, 2, map[int]OnNode{0: {1100, new(int64(8500)), 100}, 1: {100, new(int64(0)), 50}}},
+		"v2 before 5.11": {"anon N0=90\nfile N0=7\nshmem N0=2\n", 2, map[int]OnNode{0: {92, nil, 5}}},
+		"not at one instant": {"anon N0=10\nanon_thp N0=12\nfile N0=1\nshmem N0=0\n", 2,
+			map[int]OnNode{0: {0, new(int64(12)), 1}}},
+		"nothing": {"", 2, map[int]OnNode{}},
 	} {
 		if got := NodePages(c.text, c.version, 4096); !reflect.DeepEqual(got, c.want) {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}
 	const v1 = "total=0 N0=0 N1=0\nhierarchical_total=6291456 N0=4194304 N1=2097152\n"

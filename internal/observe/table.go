@@ -161,8 +161,8 @@ var nodeRows = []Row{
 					tell(float64(g.Nodes[node][pages]), strconv.Itoa(node), pages)
 				}
 			}
-		}, Help: "Memory of the group on each NUMA node, by the pages that it is in: the usual ones, transparent huge " +
-			"ones (cgroup v1 has them among the usual), those of a pool by their size, and page cache."},
+		}, Help: "Memory of the group on each NUMA node, by the pages that it is in: the usual ones, transparent " +
+			"huge ones (cgroup v1 has them among the usual), those of a pool by their size, and page cache."},
 }
 
 // eachCPURows are as many figures as there are CPUs.

@@ -56,9 +56,11 @@ func addNodes(nodes map[int]map[string]int64, texts map[string]string, version i
 	}
 	for name, text := range texts {
 		if name == memoryOnNodes {
-			for node, pages := range cgroup.NodePages(text, version, int64(os.Getpagesize())) {
-				for kind, bytes := range pages {
-					add(node, kind, bytes)
+			for node, on := range cgroup.NodePages(text, version, int64(os.Getpagesize())) {
+				add(node, observe.PagesUsual, on.Usual)
+				add(node, observe.PagesCache, on.Cache)
+				if on.Transparent != nil {
+					add(node, observe.PagesTransparent, *on.Transparent)
 				}
 			}
 			continue

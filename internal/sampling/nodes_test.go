@@ -14,7 +14,7 @@ func TestNodesOfMemory(t *testing.T) {
 		"hugetlb.1GB.numa_stat":  "total=0 N0=0 N1=0\n",
 		"hugetlb.64KB.numa_stat": "nonsense\n",
 	}, 2)
-	addNodes(nodes, map[string]string{"memory.numa_stat": "anon N1=1\nfile N1=2\nshmem N1=0\n"}, 2)
+	addNodes(nodes, map[string]string{"memory.numa_stat": "anon N1=1\nfile N1=2\nshmem N1=0\nanon_thp N1=0\n"}, 2)
 	want := map[int]map[string]int64{
 		0: {"usual": 120, "transparent": 800, "cache": 50, "2MB": 4 << 20, "1GB": 0},
 		1: {"usual": 101, "transparent": 0, "cache": 52, "2MB": 2 << 20, "1GB": 0},

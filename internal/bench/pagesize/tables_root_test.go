@@ -83,7 +83,7 @@ func TestPageTablesRoot(t *testing.T) {
 			}
 		}
 		in.Options = []string{"-c", "huge_pages=" + word, "-c", "max_parallel_workers_per_gather=0", "-c",
-			"autovacuum=off"}
+			"autovacuum=off", "-c", "jit=off"} // LLVM is 300 KiB of page tables for each process
 		if err := in.Start(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}

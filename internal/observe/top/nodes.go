@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"bulkhead/internal/cgroup"
+	"bulkhead/internal/observe"
 )
 
 const (
@@ -68,7 +68,9 @@ func (s *State) Nodes(group string) *Nodes {
 		of[id][f.Labels[1]] = f.Value
 		names = append(names, f.Labels[1])
 	}
-	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), strings.Compare(a, b)) })
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), strings.Compare(a, b))
+	})
 	n := &Nodes{}
 	for _, name := range slices.Compact(names) {
 		n.Pages = append(n.Pages, Pages{name, pagesTitle(name)})
@@ -118,11 +120,11 @@ func (n *Nodes) fill(of map[int]map[string]float64, whole map[string]map[int]flo
 func rank(name string) float64 {
 	const last = 1 << 62
 	switch name {
-	case cgroup.PagesUsual:
+	case observe.PagesUsual:
 		return 0
-	case cgroup.PagesTransparent:
+	case observe.PagesTransparent:
 		return 1
-	case cgroup.PagesCache:
+	case observe.PagesCache:
 		return last
 	}
 	return max(poolSize(name), 2)
@@ -142,11 +144,11 @@ func poolSize(name string) float64 {
 
 func pagesTitle(name string) string {
 	switch name {
-	case cgroup.PagesUsual:
+	case observe.PagesUsual:
 		return "usual pages"
-	case cgroup.PagesTransparent:
+	case observe.PagesTransparent:
 		return "transparent huge pages"
-	case cgroup.PagesCache:
+	case observe.PagesCache:
 		return "page cache"
 	}
 	if poolSize(name) > 0 {
