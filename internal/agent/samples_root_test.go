@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"bulkhead/internal/api"
 	"bulkhead/internal/host"
 	"bulkhead/internal/observe"
@@ -79,14 +81,22 @@ func TestSampledNodes(t *testing.T) {
 	s := newSite(t)
 	argument, rule := mark(61037)
 	ready := filepath.Join(t.TempDir(), "ready")
-	testhost.Spawn(t, "sh", "-c", "while [ ! -e "+ready+" ]; do sleep .1; done; "+
-		"x=$(head -c 50000000 /dev/zero | tr '\\0' x); while :; do sleep 1; done", argument)
+	if err := unix.Mkfifo(ready, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	testhost.Spawn(t, "sh", "-c", "read x < "+ready+"; x=$(head -c 50000000 /dev/zero | tr '\\0' x); read x < "+ready,
+		argument)
 	s.startWith(Options{Every: every, Full: 200 * time.Millisecond, Sample: 100 * time.Millisecond})
 	s.apply("groups:\n  a: {match: [{cmdline: '" + strings.TrimPrefix(rule, "^sleep ") + "'}], memory: {max: 1GiB}}\n")
 	s.sampled("the group", func(one *observe.Sample) bool {
 		return len(one.Groups) == 1 && one.Groups[0].Processes > 0
 	})
-	if err := os.WriteFile(ready, nil, 0o600); err != nil {
+	goOn, err := os.OpenFile(ready, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer goOn.Close()
+	if _, err := goOn.WriteString("\n"); err != nil {
 		t.Fatal(err)
 	}
 	var on, charged int64
