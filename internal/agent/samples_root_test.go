@@ -5,6 +5,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -80,26 +81,24 @@ func TestSampledNodes(t *testing.T) {
 	}
 	s := newSite(t)
 	argument, rule := mark(61037)
-	ready := filepath.Join(t.TempDir(), "ready")
-	if err := unix.Mkfifo(ready, 0o600); err != nil {
+	waits := filepath.Join(t.TempDir(), argument)
+	if err := unix.Mkfifo(waits, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	testhost.Spawn(t, "sh", "-c", "read x < "+ready+"; x=$(head -c 50000000 /dev/zero | tr '\\0' x); read x < "+ready,
-		argument)
+	const buffer = 50_000_000 // is in memory when somebody reads, and stays there
+	testhost.Spawn(t, "dd", "if=/dev/zero", fmt.Sprint("bs=", buffer), "count=1", "of="+waits)
 	s.startWith(Options{Every: every, Full: 200 * time.Millisecond, Sample: 100 * time.Millisecond})
 	s.apply("groups:\n  a: {match: [{cmdline: '" + strings.TrimPrefix(rule, "^sleep ") + "'}], memory: {max: 1GiB}}\n")
 	s.sampled("the group", func(one *observe.Sample) bool {
 		return len(one.Groups) == 1 && one.Groups[0].Processes > 0
 	})
-	goOn, err := os.OpenFile(ready, os.O_WRONLY, 0)
+	reader, err := os.OpenFile(waits, os.O_RDONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer goOn.Close()
-	if _, err := goOn.WriteString("\n"); err != nil {
-		t.Fatal(err)
-	}
+	defer reader.Close()
 	var on, charged int64
+	defer func() { t.Logf("%d bytes on nodes, %d charged", on, charged) }()
 	s.sampled("its memory on nodes", func(one *observe.Sample) bool {
 		if len(one.Groups) != 1 || one.Groups[0].Usage.Memory.Anonymous == nil {
 			return false
@@ -112,9 +111,8 @@ func TestSampledNodes(t *testing.T) {
 		for _, pages := range g.Nodes {
 			on += pages[observe.PagesUsual] + pages[observe.PagesTransparent]
 		}
-		return charged > 50_000_000 && on > charged*99/100 && on < charged*101/100
+		return charged > buffer && on > charged*99/100 && on < charged*101/100
 	})
-	t.Logf("%d bytes on nodes, %d charged", on, charged)
 	s.must(api.Request{Verb: "release", All: true})
 }
 
