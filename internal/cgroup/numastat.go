@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -14,23 +15,29 @@ type OnNode struct {
 
 // NodeBytes reads memory.numa_stat: bytes by node. On cgroup v1 they are pages, of the group and those below it
 // ("hierarchical_total=5 N0=3 N1=2"); on v2 bytes by kind ("anon N0=4096 N1=0"), of which anonymous and file pages are
-// all that is somewhere.
+// all that is somewhere: of the host file pages have swap cache among them, of a group they have not (mm/swap_state.c).
 func NodeBytes(text string, version int, pageSize int64) map[int]int64 {
 	nodes := map[int]int64{}
 	if version == 1 {
-		addNodes(nodes, nodeLines(text)["hierarchical_total"], pageSize)
+		addNodes(nodes, nodeLines(text, "hierarchical_total")["hierarchical_total"], pageSize)
 		return nodes
 	}
-	lines := nodeLines(text)
+	lines := nodeLines(text, "anon", "file")
 	addNodes(nodes, lines["anon"], 1)
 	addNodes(nodes, lines["file"], 1)
 	return nodes
 }
 
-// NodePages reads memory.numa_stat, too. Transparent huge pages are told from v2 of kernel 5.11 on. A pool's pages are
-// not in that file: see [PoolNodes].
+// kindsOf are the lines of memory.numa_stat that NodePages takes, by version.
+var kindsOf = [...][]string{
+	1: {"hierarchical_anon", "hierarchical_file", "hierarchical_unevictable"},
+	2: {"anon", "file", "shmem", "anon_thp", "shmem_thp"},
+}
+
+// NodePages reads memory.numa_stat, too. Transparent huge pages are told by v2 alone, where the kernel has them. A
+// pool's pages are none of these: see [PoolNodes].
 func NodePages(text string, version int, pageSize int64) map[int]OnNode {
-	lines := nodeLines(text)
+	lines := nodeLines(text, kindsOf[version]...)
 	all := map[int]OnNode{}
 	each := func(kind string, do func(on *OnNode, n int64)) {
 		for node, n := range lines[kind] {
@@ -64,24 +71,24 @@ func NodePages(text string, version int, pageSize int64) map[int]OnNode {
 // PoolNodes reads hugetlb.SIZE.numa_stat (kernel 5.17): bytes by node of the group and those below it in huge pages of
 // a pool.
 func PoolNodes(text string) map[int]int64 {
-	lines := nodeLines(text)
+	lines := nodeLines(text, "hierarchical_total", "total")
 	if all, v1 := lines["hierarchical_total"]; v1 {
 		return all
 	}
 	return lines["total"]
 }
 
-// nodeLines gives the numbers of nodes in each line of a numa_stat, by what the line begins with.
-func nodeLines(text string) map[string]map[int]int64 {
+// nodeLines gives the numbers of nodes in lines of a numa_stat that begin with these words, by the word.
+func nodeLines(text string, kinds ...string) map[string]map[int]int64 {
 	all := map[string]map[int]int64{}
 	for line := range strings.Lines(text) {
-		words := strings.Fields(line)
-		if len(words) < 2 {
+		first, more, _ := strings.Cut(line, " ")
+		kind, _, _ := strings.Cut(first, "=")
+		if more == "" || !slices.Contains(kinds, kind) {
 			continue
 		}
-		kind, _, _ := strings.Cut(words[0], "=")
 		nodes := map[int]int64{}
-		for _, w := range words[1:] {
+		for _, w := range strings.Fields(more) {
 			node, count, ok := strings.Cut(strings.TrimPrefix(w, "N"), "=")
 			id, err1 := strconv.Atoi(node)
 			n, err2 := strconv.ParseInt(count, 10, 64)

@@ -16,8 +16,10 @@ func TestNodeBytes(t *testing.T) {
 		version int
 		want    map[int]int64
 	}{
-		"v1":      {one, 1, map[int]int64{0: 200 * 4096, 1: 100 * 4096}},
-		"v2":      {two, 2, map[int]int64{0: 4196, 1: 8192}},
+		"v1": {one, 1, map[int]int64{0: 200 * 4096, 1: 100 * 4096}},
+		"v2": {two, 2, map[int]int64{0: 4196, 1: 8192}},
+		"swap cache is anonymous": {"anon N0=90 N1=5\nfile N0=70 N1=6\nswapcached N0=30 N1=8\n", 2,
+			map[int]int64{0: 160, 1: 11}},
 		"nothing": {"", 2, map[int]int64{}},
 		"broken":  {"anon N0=x Nx=3 N1\n", 2, map[int]int64{}},
 	} {
@@ -38,11 +40,13 @@ func TestNodePages(t *testing.T) {
 		version int
 		want    map[int]OnNode
 	}{
-		"v1":             {one, 1, map[int]OnNode{0: {220 * 4096, nil, 30 * 4096}, 1: {90 * 4096, nil, 10 * 4096}}},
-		"v2":             {two, 2, map[int]OnNode{0: {1100, new(int64(8500)), 100}, 1: {100, new(int64(0)), 50}}},
-		"v2 before 5.11": {"anon N0=90\nfile N0=7\nshmem N0=2\n", 2, map[int]OnNode{0: {92, nil, 5}}},
+		"v1":        {one, 1, map[int]OnNode{0: {220 * 4096, nil, 30 * 4096}, 1: {90 * 4096, nil, 10 * 4096}}},
+		"v2":        {two, 2, map[int]OnNode{0: {1100, new(int64(8500)), 100}, 1: {100, new(int64(0)), 50}}},
+		"v2 no THP": {"anon N0=90\nfile N0=7\nshmem N0=2\n", 2, map[int]OnNode{0: {92, nil, 5}}},
 		"not at one instant": {"anon N0=10\nanon_thp N0=12\nfile N0=1\nshmem N0=0\n", 2,
 			map[int]OnNode{0: {0, new(int64(12)), 1}}},
+		"swap cache": {"anon N0=90 N1=5\nfile N0=70 N1=6\nshmem N0=20 N1=0\nswapcached N0=30 N1=8\n", 2,
+			map[int]OnNode{0: {110, nil, 50}, 1: {5, nil, 6}}},
 		"nothing": {"", 2, map[int]OnNode{}},
 	} {
 		if got := NodePages(c.text, c.version, 4096); !reflect.DeepEqual(got, c.want) {
