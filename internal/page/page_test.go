@@ -48,7 +48,8 @@ func sampleAt(t testing.TB, n float64) *observe.Sample {
 	for i, resource := range metrics.Resources {
 		u.Pressure[resource].Some.Total = *grown(n, float64(3-i)*0.6e6)
 	}
-	pages := map[string]float64{"usual": 0.9, "transparent": 0.3, "2MB": 5.2, "1GB": 0, "cache": 0.5}
+	pages := map[string]float64{"usual": 0.9, "transparent": 0.3, "64KB": 0, "2MB": 5.2, "32MB": 0, "1GB": 0,
+		"cache": 0.5} // with the pools of an arm64
 	for node := range db.Nodes {
 		for kind, gib := range pages {
 			db.Nodes[node][kind] = int64(gib / float64(1+node) * (1 << 30))

@@ -20,7 +20,7 @@ type Nodes struct {
 	// page cache.
 	Pages []Pages `json:"pages"`
 	Nodes []Node  `json:"nodes"` // by number; those without memory of the group, too
-	// Missing says what is not in the figures; "" is nothing.
+	// Missing says in sentences what is not in the figures, or not told apart; "" is nothing.
 	Missing string `json:"missing,omitempty"`
 }
 
@@ -85,12 +85,29 @@ func (s *State) Nodes(group string) *Nodes {
 		}
 	}
 	n.fill(of, whole)
-	pools := slices.ContainsFunc(n.Pages, func(p Pages) bool { return poolSize(p.Name) > 0 })
-	if huge, _ := s.sum(hostMemory, "", false, "huge"); huge > 0 && !pools {
-		n.Missing = "Huge pages of a pool are not counted for this group: that takes memory.huge in its limits, and " +
-			"kernel 5.17."
-	}
+	huge, _ := s.sum(hostMemory, "", false, "huge")
+	n.Missing = n.missing(huge > 0)
 	return n
+}
+
+// missing says which kinds of pages are not told apart or not counted; pool says that the host has huge pages of one.
+func (n *Nodes) missing(pool bool) string {
+	var all []string
+	has := func(is func(Pages) bool) bool { return slices.ContainsFunc(n.Pages, is) }
+	named := func(name string) bool { return has(func(p Pages) bool { return p.Name == name }) }
+	switch {
+	case !named(observe.PagesUsual):
+		all = append(all, "Only huge pages of pools are counted for this group: all else takes the memory controller, "+
+			"which limits of memory give it.")
+	case !named(observe.PagesTransparent):
+		all = append(all, "Transparent huge pages are not told apart here (cgroup v1 never does): they are among the "+
+			"usual ones.")
+	}
+	if pool && !has(func(p Pages) bool { return poolSize(p.Name) > 0 }) {
+		all = append(all, "Huge pages of a pool are not counted for this group: that takes memory.huge in its limits, "+
+			"and kernel 5.17.")
+	}
+	return strings.Join(all, " ")
 }
 
 // fill adds the nodes, by number: of is the group's memory, and whole what the host has.

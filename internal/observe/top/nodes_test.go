@@ -41,7 +41,7 @@ func TestNodes(t *testing.T) {
 	if other := state().Nodes("reports"); other != nil {
 		t.Errorf("of a group of which nothing is known: %+v", other)
 	}
-	sample.Groups[0].Nodes = map[int]map[string]int64{0: {"usual": 1 << 30}}
+	sample.Groups[0].Nodes = map[int]map[string]int64{0: {"usual": 1 << 30, "transparent": 0}}
 	sample.Host.Memory["Hugetlb"] = 1 << 30
 	if n := state().Nodes("mysql3306"); !strings.Contains(n.Missing, "memory.huge") {
 		t.Errorf("of pages that are not counted it says %q", n.Missing)
@@ -49,6 +49,14 @@ func TestNodes(t *testing.T) {
 	sample.Host.Memory["Hugetlb"] = 0
 	if n := state().Nodes("mysql3306"); n.Missing != "" {
 		t.Errorf("without a pool it says %q", n.Missing)
+	}
+	sample.Groups[0].Nodes = map[int]map[string]int64{0: {"usual": 1 << 30, "cache": 0}}
+	if n := state().Nodes("mysql3306"); !strings.HasPrefix(n.Missing, "Transparent huge pages are not told apart") {
+		t.Errorf("on cgroup v1 it says %q", n.Missing)
+	}
+	sample.Groups[0].Nodes = map[int]map[string]int64{0: {"2MB": 1 << 30}}
+	if n := state().Nodes("mysql3306"); !strings.HasPrefix(n.Missing, "Only huge pages of pools are counted") {
+		t.Errorf("without the memory controller it says %q", n.Missing)
 	}
 	sample.Groups[0].Usage = metrics.Usage{}
 	sample.Groups[0].Nodes = map[int]map[string]int64{0: {"usual": 0}}

@@ -5,7 +5,14 @@ import {el, say} from './dom.js';
 const head = titles => el('thead', {role: 'rowgroup'}, el('tr', {role: 'row'}, ...titles.map((t, i) =>
   el('th', {role: 'columnheader', scope: 'col', class: i ? 'figure' : undefined}, t))));
 
-const swatch = i => el('i', {class: 'pages-' + i % 6, 'aria-hidden': 'true'});
+// looks gives each kind of pages a pattern of its own, which is the same on every host: arm64 has pools of four sizes.
+const looks = pages => {
+  const own = {usual: 'pages-0', transparent: 'pages-1', cache: 'pages-5'}, pools = [2, 3, 4, 6];
+  let pool = 0;
+  return pages.map(p => own[p.name] ?? 'pages-' + pools[pool++ % pools.length]);
+};
+
+const swatch = look => el('i', {class: look, 'aria-hidden': 'true'});
 
 // Nodes shows what the view of a group says of it.
 export class Nodes {
@@ -27,17 +34,18 @@ export class Nodes {
     const all = JSON.stringify(of ?? null);
     if (!of || this.all === all) return;
     this.all = all;
+    const look = looks(of.pages);
     const most = Math.max(1, ...of.nodes.map(n => n.all.value));
     this.bars.replaceChildren(...of.nodes.map(n => {
       const parts = n.bytes.map((b, i) => {
-        const part = el('i', {class: 'pages-' + i % 6, title: `${of.pages[i].title}: ${b.text}`});
+        const part = el('i', {class: look[i], title: `${of.pages[i].title}: ${b.text}`});
         part.style.width = (100 * b.value / most).toFixed(2) + '%';
         return b.value > 0 ? part : null;
       });
       return el('div', {}, el('b', {}, `Node ${n.node}`), el('span', {class: 'stack'}, ...parts),
         el('span', {}, `${n.all.text}, ${n.share}`));
     }));
-    this.key.replaceChildren(...of.pages.map((p, i) => el('li', {}, swatch(i), p.title)));
+    this.key.replaceChildren(...of.pages.map((p, i) => el('li', {}, swatch(look[i]), p.title)));
     const cell = text => el('td', {role: 'cell', class: 'figure'}, text);
     const whole = of.nodes.some(n => n.total.value);
     this.table.replaceChildren(
