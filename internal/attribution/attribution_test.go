@@ -64,6 +64,12 @@ func drawWindow(t *rapid.T) *attribution.Window {
 		if rapid.Bool().Draw(t, "tasks") {
 			g.Tasks = new(drawIO(t))
 		}
+		if rapid.Bool().Draw(t, "counted") {
+			g.Blame = &attribution.Blame{Limited: rapid.Float64Range(0, 4).Draw(t, "limited"),
+				Own: rapid.Float64Range(0, 4).Draw(t, "own"), Outside: rapid.Float64Range(0, 4).Draw(t, "outside"),
+				Nobody: rapid.Float64Range(0, 4).Draw(t, "nobody"), Groups: map[string]float64{
+					"gone": rapid.Float64Range(0, 4).Draw(t, "gone")}}
+		}
 		if key := rapid.SampledFrom([]string{"", "memory.max", "io.read.bandwidth"}).Draw(t, "holder"); key != "" {
 			w.Holders[g.Name] = []top.Holder{{Group: g.Name, Limit: top.Limit{Key: key, Device: "sda", How: "reached"}}}
 		}
@@ -115,7 +121,7 @@ func TestOwnQuotaIsBlamedOnNobody(t *testing.T) {
 		w := drawWindow(t)
 		v := &w.Groups[0]
 		v.CPU, v.Throttled = new(rapid.Float64Range(0, 2).Draw(t, "ran")), rapid.Float64Range(0.01, 2).Draw(t, "held")
-		v.Waited = new(v.Throttled * rapid.Float64Range(0, 1).Draw(t, "part"))
+		v.Waited, v.Blame = new(v.Throttled*rapid.Float64Range(0, 1).Draw(t, "part")), nil
 		r, err := attribution.Of(w, v.Name)
 		if err != nil {
 			t.Fatal(err)
@@ -133,7 +139,7 @@ func TestNobodyIsGuilty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWindow(t)
 		v := &w.Groups[0]
-		v.CPU, v.Waited = new(1.0), new(rapid.Float64Range(0, 0.02).Draw(t, "waited"))
+		v.CPU, v.Waited, v.Blame = new(1.0), new(rapid.Float64Range(0, 0.02).Draw(t, "waited")), nil
 		v.Pressure = map[string]float64{"io": rapid.Float64Range(0, 0.019).Draw(t, "io"), "memory": 0.01}
 		r, err := attribution.Of(w, v.Name)
 		if err != nil {

@@ -25,6 +25,8 @@ type Group struct {
 	Seen    bool            // that is by where its threads were seen
 	CPUs    idset.Set       // on which it may run; nil: on all
 	Waited  *float64        // seconds of threads that could run and had no CPU, own limits included
+	// Blame is whom its threads waited for, as BPF programs counted it; nil where none did.
+	Blame   *Blame
 	Threads float64
 	// Throttled are seconds for which CPU limits of the group and of those above it held it back, summed over CPUs.
 	Throttled float64
@@ -42,8 +44,19 @@ type Group struct {
 	Above bool
 }
 
+// Blame divides the time for which threads of a group could run and had no CPU, in seconds of each second, by what had
+// the CPU meanwhile: a limit held them back, others of the group ran, what is in no group, other groups by their names,
+// or nobody knows.
+type Blame struct {
+	Limited, Own, Outside, Nobody float64
+	Groups                        map[string]float64
+}
+
 // Host is what the machine did.
 type Host struct {
+	// NotCounting says why no BPF programs count; "" where some do, and where that is not known.
+	NotCounting string
+
 	CPUs    int
 	EachCPU map[int]float64 // busy seconds
 	Disks   map[string]Disk

@@ -2,6 +2,7 @@ package attribution
 
 import (
 	"path"
+	"slices"
 
 	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/observe"
@@ -12,7 +13,10 @@ import (
 // Parts are the collectors whose figures a window is made of.
 var Parts = []observe.Part{observe.CPU, observe.Pressure, observe.IO, observe.Memory, observe.MemoryStat, observe.Tasks,
 	observe.Threads, observe.EachCPU, observe.Network, observe.Limits, observe.Stat, observe.MemInfo, observe.VMStat,
-	observe.DiskStats}
+	observe.DiskStats, observe.Blamed}
+
+// WithoutBPF are those that the kernel's files tell.
+var WithoutBPF = slices.DeleteFunc(slices.Clone(Parts), func(p observe.Part) bool { return p == observe.Blamed })
 
 // Between makes a window of what was known at two times, in this order.
 func Between(before, after record.Tick) *Window {
@@ -35,6 +39,11 @@ func WindowOf(s *top.State) *Window {
 			w.Host.Faults = &f.Rate
 		case event == "pgscan_kswapd" || event == "pgscan_direct": // others tell the same once more
 			w.Host.Scanned = sum(w.Host.Scanned, &f.Rate)
+		}
+	}
+	for _, f := range s.Figures(observe.CountsWaits, "") {
+		if f.Value == 0 {
+			w.Host.NotCounting = f.Labels[0]
 		}
 	}
 	disks(s, w.Host.Disks)
@@ -125,7 +134,36 @@ func groupOf(s *top.State, of top.Group) Group {
 			*g.Tasks.requests(direction) = rate
 		}
 	})
+	g.Blame = blameOf(s, of.Name)
 	return g
+}
+
+// blameOf is what was counted of whom a group waited for; nil where that was not counted twice.
+func blameOf(s *top.State, group string) *Blame {
+	b := &Blame{Groups: map[string]float64{}}
+	rows := map[string]*float64{observe.BlamedLimit: &b.Limited, observe.BlamedOwn: &b.Own,
+		observe.BlamedOutside: &b.Outside, observe.BlamedNobody: &b.Nobody, observe.BlamedGroups: new(float64)}
+	left := len(rows)
+	for _, f := range s.Figures(observe.BlamedSeconds, group) {
+		if to := rows[f.Labels[0]]; to != nil && f.Rated {
+			*to = f.Rate
+			left--
+		}
+	}
+	if left > 0 {
+		return nil
+	}
+	others := *rows[observe.BlamedGroups]
+	for _, f := range s.Figures(observe.SuspectSeconds, group) {
+		if !f.Rated { // it was not listed before
+			continue
+		}
+		rate := min(f.Rate, others)
+		b.Groups[f.Labels[0]] = rate
+		others -= rate
+	}
+	b.Nobody += others // groups of which each has too little to be listed
+	return b
 }
 
 // scaled brings what its threads used of each CPU to what the group used: threads that ended are not in the former.

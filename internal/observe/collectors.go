@@ -19,6 +19,7 @@ const (
 	Tasks        Part = "tasks"
 	Threads      Part = "threads"
 	EachCPU      Part = "cpus"
+	Blamed       Part = "blame"
 	Network      Part = "network"
 	Databases    Part = "databases"
 	Limits       Part = "limits"
@@ -86,6 +87,7 @@ var Collectors = []Collector{
 	usual(Tasks, "threads of groups, what they do, and load averages"),
 	usual(Threads, "how long threads of groups waited for a CPU, and their context switches"),
 	usual(EachCPU, "CPU time of groups and of the host on each CPU, and the CPUs that groups may run on"),
+	usual(Blamed, "whom groups waited for when they had no CPU; counted by BPF programs, where the kernel takes these"),
 	usual(Network, "traffic of groups, and what their limits dropped"),
 	usual(Databases, "work of databases, and how long statements took; asked by the dsn of guard and slo"),
 	usual(Limits, "limits of groups as asked and as held, and what databases are promised"),

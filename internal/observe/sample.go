@@ -69,7 +69,9 @@ type Group struct {
 	// run on; nil where no cpuset says so.
 	EachCPU map[int]time.Duration `json:"cpu_each_ns,omitempty"`
 	CPUs    idset.Set             `json:"cpus,omitempty"`
-	Limits  []Limit               `json:"limits"`
+	// Blame is whom it waited for; nil where that is not counted.
+	Blame  *Blame  `json:"cpu_blame,omitempty"`
+	Limits []Limit `json:"limits"`
 	// Overrides counts those in force that people have set.
 	Overrides int `json:"overrides,omitempty"`
 	// SLO is how it goes with what its database is promised; nil where nothing is.
@@ -143,6 +145,8 @@ type Host struct {
 	ZFS *api.ZFS `json:"zfs,omitempty"`
 	// EachCPU is for how long each CPU was busy, by its number.
 	EachCPU map[int]time.Duration `json:"cpu_each_ns,omitempty"`
+	// Counting says whether it is counted whom groups wait for; nil before that is known.
+	Counting *Counting `json:"counting,omitempty"`
 }
 
 // Figure is one figure of the host: it is shown by the row bulkhead_host_NAME, or bulkhead_host_NAME_total.

@@ -21,6 +21,7 @@ func Twice(ctx context.Context, h *host.Host, w *Watched, parts []observe.Part, 
 ) (before, after record.Tick, err error) {
 	k := New(h)
 	k.Watch(w)
+	defer k.blame.stop()
 	sources := k.Sources()
 	first, err := take(ctx, k, sources, parts)
 	if err != nil {

@@ -151,3 +151,52 @@ func TestSuspectsOfRandomCases(t *testing.T) {
 		t.Error("that is too bad")
 	}
 }
+
+// ofCPU is what a report says of CPUs.
+func ofCPU(r *attribution.Report) *attribution.Resource {
+	for i := range r.Resources {
+		if r.Resources[i].Name == "cpu" {
+			return &r.Resources[i]
+		}
+	}
+	return nil
+}
+
+// Where BPF programs count, every row of CPUs is counted, nobody is left unexplained, and who has a limit of his own
+// that holds him back is not told to look at the one who runs meanwhile. Without them rows are estimated.
+func TestSuspectsAreCounted(t *testing.T) {
+	s := newSite(t)
+	s.loaded(`, cpu: {cpus: "0", weight: 100}`, map[string]string{"victim": spins, "guilty": spins, "bystander": idles})
+	one := ofCPU(s.suspects("victim", "--for", "4s"))
+	if strings.Contains(one.Source, "no BPF programs count") {
+		t.Skipf("this kernel cannot count: %s", one.Source)
+	}
+	if !strings.Contains(one.Source, "BPF programs") {
+		t.Errorf("the source is %q", one.Source)
+	}
+	for _, row := range one.Rows {
+		switch {
+		case row.Who == attribution.Unexplained && row.Share > 0.1:
+			t.Errorf("%.0f %% is unexplained", 100*row.Share)
+		case row.Who != attribution.Unexplained && row.Grade != attribution.Counted:
+			t.Errorf("%s %s is %s", row.Who, row.Group, row.Grade)
+		}
+	}
+	without := ofCPU(s.suspects("victim", "--for", "4s", "--no-bpf"))
+	if strings.Contains(without.Source, "BPF") {
+		t.Errorf("the source is %q", without.Source)
+	}
+	for _, row := range without.Rows {
+		if row.Who == attribution.Other && row.Grade != attribution.Estimated {
+			t.Errorf("%s is %s", row.Group, row.Grade)
+		}
+	}
+	if a, b := one.Part, without.Part; math.Abs(a-b) > 0.15 {
+		t.Errorf("it waited for %.2f of its time by one, and for %.2f by the other", a, b)
+	}
+	s.must("set", "victim:cpu.limit=0.05", "--for", "5m")
+	limited := ofCPU(s.suspects("victim", "--for", "4s"))
+	if limited.Rows[0].Who != attribution.OwnLimit || limited.Rows[0].Grade != attribution.Counted {
+		t.Errorf("it is held back, and first is %+v", limited.Rows[0])
+	}
+}

@@ -157,7 +157,7 @@ func (t *trial) look(ctx context.Context, cmd *cobra.Command, p *Proof) (why str
 		return "", err
 	}
 	t.watched = sampling.Of(v, reconcile.TasksOf(v), 0)
-	before, after, err := sampling.Twice(ctx, t.c.Host, t.watched, attribution.Parts, firstLook)
+	before, after, err := sampling.Twice(ctx, t.c.Host, t.watched, attribution.WithoutBPF, firstLook)
 	if err != nil {
 		return "", err
 	}
@@ -320,7 +320,7 @@ func (t *trial) Measure(ctx context.Context) (one experiment.Sample, err error) 
 		return one, err
 	}
 	did, from := t.ask(ctx), time.Now()
-	before, after, err := sampling.Twice(ctx, t.c.Host, t.watched, attribution.Parts, blockFor)
+	before, after, err := sampling.Twice(ctx, t.c.Host, t.watched, attribution.WithoutBPF, blockFor)
 	if err != nil {
 		return one, err
 	}

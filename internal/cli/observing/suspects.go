@@ -15,6 +15,7 @@ import (
 	"bulkhead/internal/attribution"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
+	"bulkhead/internal/observe"
 	"bulkhead/internal/observe/record"
 	"bulkhead/internal/reconcile"
 	"bulkhead/internal/sampling"
@@ -31,6 +32,7 @@ const (
 func (s Session) suspects() *cobra.Command {
 	var file, at string
 	var span time.Duration
+	var noBPF bool
 	var prove proveOptions
 	c := &cobra.Command{
 		Use:   "suspects INSTANCE",
@@ -41,8 +43,9 @@ together that is what was waited. Each row says whether it was counted or estima
 command that would hold it. Where little was waited, there is nothing to explain.
 
 It counts for a time from now on, without the agent, which takes root; with --at it reads the agent's record instead.
-The kernel counts waiting and use, not whom one waited for: what other groups have of it is estimated from what they
-used of the same CPUs, disks and memory. Locks inside a server are not seen. docs/suspects.md has the rules.
+Who ran while threads waited for a CPU is counted by BPF programs, which are loaded for that time, where the kernel has
+BTF (5.5 and later); --no-bpf does without. Of disks and memory, and without BPF of CPUs, what other groups have is
+estimated from what they used. Locks inside a server are not seen. docs/suspects.md has the rules.
 
 With --prove it makes an experiment, which changes the host for at most 40 s: at random times the group is held to a
 tenth of the CPU time that it uses, or of what it does on the disk that the instance waits for, and the instance's
@@ -57,6 +60,9 @@ itself within 10 s, whatever becomes of this command. It never holds memory, CPU
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := prove.check(cmd); err != nil {
 				return err
+			}
+			if noBPF && (at != "" || prove.group != "") {
+				return usage.Errorf(cmd, "--no-bpf is for counting now, without --at and --prove")
 			}
 			if file != "" && at == "" {
 				return usage.Errorf(cmd, "--file is a record: say the time with --at")
@@ -75,7 +81,11 @@ itself within 10 s, whatever becomes of this command. It never holds memory, CPU
 			var before, after record.Tick
 			var err error
 			if at == "" {
-				before, after, err = s.watch(ctx, span)
+				parts := attribution.Parts
+				if noBPF {
+					parts = attribution.WithoutBPF
+				}
+				before, after, err = s.watch(ctx, span, parts)
 			} else {
 				before, after, err = s.recorded(ctx, cmd, file, at, span, nil)
 			}
@@ -92,13 +102,16 @@ itself within 10 s, whatever becomes of this command. It never holds memory, CPU
 	c.Flags().StringVar(&at, "at", "", "read what was recorded until this `time`: 02:10, 2026-11-20 02:10, 90m for 90 "+
 		"minutes ago")
 	c.Flags().DurationVar(&span, "for", lookFor, "look for this long; with --at 90s")
+	c.Flags().BoolVar(&noBPF, "no-bpf", false, "load no BPF programs: what others have is estimated from files of the "+
+		"kernel")
 	fileFlag(c, &file)
 	prove.flags(c)
 	return c
 }
 
 // watch counts for a time.
-func (s Session) watch(ctx context.Context, span time.Duration) (before, after record.Tick, err error) {
+func (s Session) watch(ctx context.Context, span time.Duration, parts []observe.Part,
+) (before, after record.Tick, err error) {
 	c, err := s.Open()
 	if err != nil {
 		return before, after, err
@@ -108,7 +121,7 @@ func (s Session) watch(ctx context.Context, span time.Duration) (before, after r
 	if err != nil {
 		return before, after, err
 	}
-	return sampling.Twice(ctx, c.Host, sampling.Of(v, reconcile.TasksOf(v), 0), attribution.Parts, span)
+	return sampling.Twice(ctx, c.Host, sampling.Of(v, reconcile.TasksOf(v), 0), parts, span)
 }
 
 // recorded reads what was known at a time and a span before it; each, where it is not nil, takes every tick until that
