@@ -162,7 +162,7 @@ race: ## the unit tests under the race detector (needs gcc), properties checked 
 	CGO_ENABLED=1 RAPID_CHECKS=2000 go test -race -timeout 30m ./...
 
 .PHONY: bench
-bench: ## benchmarks: planning, a pass that changes nothing, the idle agent
+bench: ## benchmarks: planning, a pass that changes nothing, the idle agent, what a switch costs under BPF programs (which fails above its bounds)
 	@scripts/bench
 
 .PHONY: bench-compare

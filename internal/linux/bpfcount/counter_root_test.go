@@ -67,6 +67,7 @@ func counting(t testing.TB) *Counter {
 // bench is groups in the hierarchy of the CPU controller.
 type bench struct {
 	tree *cgroup.Tree
+	root cgroup.Dir
 	dirs map[string]cgroup.Dir
 	ids  map[string][]uint64
 }
@@ -82,14 +83,13 @@ func groupsOf(t testing.TB, names ...string) *bench {
 		}
 		top := cgroup.Dir{Hierarchy: h.ID, Path: "/"}
 		all := top.Child(root)
+		b.root = all
 		check(t, b.tree.Make(all))
-		weight := [2]string{"cpu.shares", "10240"} // the machine may be busy with other work
 		if h.Version == 2 {
 			check(t, b.tree.Enable(top, []string{"cpu"}))
 			check(t, b.tree.Enable(all, []string{"cpu"}))
-			weight = [2]string{"cpu.weight", "1000"}
 		}
-		check(t, b.tree.Write(all.File(weight[0]), weight[1]))
+		b.weigh(t, 10) // the machine may be busy with other work
 		for _, name := range names {
 			d := all.Child(name)
 			check(t, b.tree.Make(d))
@@ -101,6 +101,16 @@ func groupsOf(t testing.TB, names ...string) *bench {
 	}
 	t.Skip("this kernel has no CPU controller")
 	return nil
+}
+
+// weigh gives all groups together the weight of so many.
+func (b *bench) weigh(t testing.TB, times int) {
+	t.Helper()
+	name, one := "cpu.shares", 1024
+	if b.tree.Version(b.root) == 2 {
+		name, one = "cpu.weight", 100
+	}
+	check(t, b.tree.Write(b.root.File(name), strconv.Itoa(times*one)))
 }
 
 func check(t testing.TB, err error) {
