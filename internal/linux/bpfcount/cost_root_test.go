@@ -43,8 +43,8 @@ func exchange(work func(), done func()) {
 func pingPong() { exchange(func() {}, func() {}) }
 
 // serve works off requests of two switches and some 60 µs each. For each line on its input it does so for a fifth of a
-// second, and says how many there were for each second of its CPU time, and of the clock, and in how many nanoseconds 99
-// of 100 were done.
+// second, and says how many there were for each second of its CPU time, and of the clock, and in how many nanoseconds
+// 99 of 100 were done.
 func serve() {
 	debug.SetGCPercent(-1)
 	loops := 1000
