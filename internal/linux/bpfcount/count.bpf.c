@@ -239,14 +239,14 @@ static __always_inline void add_blame(u32 cpu, u32 waited, u32 ran, u64 ns)
 		*sum += ns;
 }
 
-// begin notes that a thread waits from now on, if it does not wait already: one that was about to sleep and had to leave
-// its CPU before that is woken up while it waits.
-static __always_inline void begin(struct task_struct *p, u64 now, u64 held)
+// begin notes that a thread waits from now on. One that is woken up may wait already: it was about to sleep and had to
+// leave its CPU before that.
+static __always_inline void begin(struct task_struct *p, u64 now, u64 held, bool woken)
 {
 	u32 pid = p->pid, at = pid % THREADS;
 	struct waiter *w = bpf_map_lookup_elem(&waiters, &at);
 
-	if (!w || w->pid == pid)
+	if (!w || (woken && w->pid == pid))
 		return;
 	w->since = now;
 	w->held = held;
@@ -334,7 +334,7 @@ int BPF_PROG(count_switch, bool preempt, struct task_struct *prev, struct task_s
 		}
 	}
 	if (prev->pid && (preempt || !state))
-		begin(prev, now, THROTTLED(DIRECT, prev->se.cfs_rq));
+		begin(prev, now, THROTTLED(DIRECT, prev->se.cfs_rq), 0);
 	c->since = now;
 	if (!next->pid) {
 		c->slot = IDLE;
@@ -363,14 +363,14 @@ SEC("tp_btf/sched_wakeup")
 int BPF_PROG(count_wakeup, struct task_struct *p)
 {
 	if (!p->on_cpu) // else it runs, and only its state changes
-		begin(p, bpf_ktime_get_ns(), THROTTLED(DIRECT, p->se.cfs_rq));
+		begin(p, bpf_ktime_get_ns(), THROTTLED(DIRECT, p->se.cfs_rq), 1);
 	return 0;
 }
 
 SEC("tp_btf/sched_wakeup_new")
 int BPF_PROG(count_wakeup_new, struct task_struct *p)
 {
-	begin(p, bpf_ktime_get_ns(), THROTTLED(DIRECT, p->se.cfs_rq));
+	begin(p, bpf_ktime_get_ns(), THROTTLED(DIRECT, p->se.cfs_rq), 1);
 	return 0;
 }
 
@@ -402,7 +402,7 @@ int BPF_PROG(count_migrate, struct task_struct *p, int to)
 	}
 	all = p->sched_task_group->cfs_rq;
 	bpf_probe_read_kernel(&q, sizeof(q), all + to);
-	begin(p, now, THROTTLED(ANY, q));
+	begin(p, now, THROTTLED(ANY, q), 0);
 	return 0;
 }
 

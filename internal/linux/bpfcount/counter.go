@@ -145,8 +145,8 @@ func (c *Counter) attach() error {
 	return nil
 }
 
-// programs are attached in this order: a switch finds nobody who waits before wake-ups are seen.
-var programs = []string{"count_migrate", "count_wakeup", "count_wakeup_new", "count_switch"}
+// programs are attached in this order: who is seen to begin to wait is seen to get a CPU, too.
+var programs = []string{"count_switch", "count_wakeup_new", "count_wakeup", "count_migrate"}
 
 // spec is the object with sizes for this host.
 func (c *Counter) spec(slots int) (*ebpf.CollectionSpec, error) {
