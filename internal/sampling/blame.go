@@ -28,7 +28,7 @@ const (
 
 // counter is what BPF programs count in, as far as sampling uses it.
 type counter interface {
-	Watch(groups map[string][]uint64) (left int, err error)
+	Watch(groups map[string][]uint64) error
 	Read() (map[string]*bpfcount.Waits, error)
 	Close() error
 }
@@ -126,7 +126,7 @@ func (b *blame) read(w *Watched) (map[string]*observe.Blame, error) {
 		b.end = time.AfterFunc(endAfter, b.stop)
 	}
 	b.end.Reset(endAfter)
-	if _, err := b.counts.Watch(groups); err != nil {
+	if err := b.counts.Watch(groups); err != nil {
 		return nil, err
 	}
 	counted, err := b.counts.Read()

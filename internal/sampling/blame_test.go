@@ -19,9 +19,9 @@ type fakeCounter struct {
 	closed  bool
 }
 
-func (f *fakeCounter) Watch(groups map[string][]uint64) (int, error) {
+func (f *fakeCounter) Watch(groups map[string][]uint64) error {
 	f.watched = groups
-	return 0, nil
+	return nil
 }
 func (f *fakeCounter) Read() (map[string]*bpfcount.Waits, error) { return f.waits, nil }
 func (f *fakeCounter) Close() error                              { f.closed = true; return nil }

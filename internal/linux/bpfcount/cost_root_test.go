@@ -123,8 +123,7 @@ func BenchmarkSwitch(b *testing.B) {
 		groups.child(b, "pingpong", "one", cpu)
 		groups.child(b, "pingpong", "two", cpu)
 	}
-	_, err := c.Watch(groups.ids)
-	check(b, err)
+	check(b, c.Watch(groups.ids))
 	stats, err := CountCost()
 	if err != nil {
 		b.Skip(err)
@@ -171,8 +170,7 @@ func BenchmarkBesideALoad(b *testing.B) {
 	}
 	block := func(on bool) (rate, p99, switches float64) {
 		if on {
-			_, err := c.Watch(groups.ids)
-			check(b, err)
+			check(b, c.Watch(groups.ids))
 		} else {
 			check(b, c.detach())
 		}

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"maps"
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -168,71 +169,58 @@ func (c *Counter) spec(slots int) (*ebpf.CollectionSpec, error) {
 const directoriesMost = 4096
 
 // Watch says which groups are counted from now on, by the numbers of their directories (see [Directory]). Threads in
-// directories below these are theirs, too, as far as those are not of another group. Groups beyond Most are left out;
-// left says how many.
-func (c *Counter) Watch(groups map[string][]uint64) (left int, err error) {
+// directories below these are theirs, too, as far as those are not of another group. Of more groups than Most those
+// whose names come last are left out.
+func (c *Counter) Watch(groups map[string][]uint64) error {
+	names := slices.Sorted(maps.Keys(groups))
+	names = names[:min(len(names), Most)]
+	wanted := map[uint64]string{}
+	fresh := 0
+	for _, name := range names {
+		if !c.knows(name) {
+			fresh++
+		}
+		for _, id := range groups[name] {
+			wanted[id] = name
+		}
+	}
 	same := map[uint64]string{}
 	for id, slot := range c.groups {
 		same[id] = c.names[slot]
 	}
-	wanted := map[uint64]string{}
-	fresh := 0
-	for name, ids := range groups {
-		if !c.knows(name) {
-			fresh++
-		}
-		for _, id := range ids {
-			wanted[id] = name
-		}
-	}
 	if maps.Equal(same, wanted) {
-		return max(0, len(groups)-Most), c.attach()
+		return c.attach()
 	}
-	if err := c.room(len(groups), fresh); err != nil {
-		return 0, err
+	if err := c.room(len(names), fresh); err != nil {
+		return err
 	}
 	next := map[uint64]uint32{}
 	for id, name := range wanted {
-		if slot, has := c.slot(name); has && len(next) < directoriesMost {
-			next[id] = slot
+		if len(next) < directoriesMost {
+			next[id] = c.slot(name)
 		}
 	}
 	if err := c.put(next); err != nil {
-		return 0, fmt.Errorf("tell the kernel the directories of groups: %w", err)
+		return fmt.Errorf("tell the kernel the directories of groups: %w", err)
 	}
-	return max(0, len(groups)-Most), c.attach()
+	return c.attach()
 }
 
-func (c *Counter) knows(name string) bool {
-	for _, one := range c.names {
-		if one == name {
-			return true
-		}
-	}
-	return false
-}
+func (c *Counter) knows(name string) bool { return slices.Contains(c.names[idle+1:], name) }
 
-// slot is that of a group, a new one if it has none; false where all are taken.
-func (c *Counter) slot(name string) (uint32, bool) {
-	for i := idle + 1; i < len(c.names); i++ {
-		if c.names[i] == name {
-			return uint32(i), true
-		}
-	}
-	if len(c.names) >= c.slots {
-		return 0, false
+// slot is that of a group, a new one if it has none. There is room.
+func (c *Counter) slot(name string) uint32 {
+	if i := slices.Index(c.names[idle+1:], name); i >= 0 {
+		return uint32(idle + 1 + i)
 	}
 	c.names = append(c.names, name)
-	return uint32(len(c.names) - 1), true
+	return uint32(len(c.names) - 1)
 }
 
-// room makes room for new groups, among all: where slots do not suffice, the programs are loaded anew.
+// room makes room for new groups, among all that are watched: where there is none the programs are loaded anew, without
+// groups that are not watched any more.
 func (c *Counter) room(all, fresh int) error {
 	if len(c.names)+fresh <= c.slots {
-		return nil
-	}
-	want := min(mostSlots, 1<<bits.Len(uint(all+idle)))
-	if want == c.slots && len(c.names) == c.slots && fresh == 0 {
 		return nil
 	}
 	counted, err := c.Read()
@@ -243,7 +231,7 @@ func (c *Counter) room(all, fresh int) error {
 		return err
 	}
 	c.before = counted
-	return c.open(max(want, leastSlots))
+	return c.open(max(1<<bits.Len(uint(all+idle)), leastSlots))
 }
 
 // put tells the kernel the slots of directories.
