@@ -201,6 +201,8 @@ func BenchmarkBesideALoad(b *testing.B) {
 		b.ReportMetric(median(p99s), "p99")
 		b.ReportMetric(median(same99), "p99-A/A")
 		b.ReportMetric(median(without), "switches/s")
+		b.Logf("throughput %.4f (A/A %.4f), p99 %.4f (A/A %.4f)", median(rates), median(same), median(p99s),
+			median(same99)) // a benchmark that fails prints no metrics
 		if n := median(without); n < 50_000 {
 			b.Errorf("%.0f switches a second: the bound is for 50,000", n)
 		}
