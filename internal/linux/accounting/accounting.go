@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -16,8 +17,9 @@ import (
 // waited.
 type Process struct {
 	Parent  int
-	Faults  uint64 // page faults
-	Started uint64 // hundredths of a second from the boot to its start
+	Faults  uint64        // page faults
+	CPU     time.Duration // user and system time, in steps of 10 ms
+	Started uint64        // hundredths of a second from the boot to its start
 	// ReadBytes are those that it had read from disks, and WrittenBytes those that it wrote, also into page cache that
 	// the kernel writes to a disk later. ReadCalls and WriteCalls are system calls, also such for what is no disk. They
 	// are 0 where the kernel does not count them (CONFIG_TASK_IO_ACCOUNTING) or does not let us read them: that is
@@ -25,7 +27,10 @@ type Process struct {
 	ReadBytes, WrittenBytes, ReadCalls, WriteCalls uint64
 }
 
-// Read reads stat (fields 4, 10 to 13, and 22) and io of a process (proc(5)). Errors of one that is gone:
+// tick is the unit in which stat tells CPU time: USER_HZ is 100 on all architectures that Go has.
+const tick = 10 * time.Millisecond
+
+// Read reads stat (fields 4, 10 to 17, and 22) and io of a process (proc(5)). Errors of one that is gone:
 // sysroot.IsGone.
 func Read(root *sysroot.FS, pid int) (p Process, err error) {
 	dir := "/proc/" + strconv.Itoa(pid)
@@ -42,6 +47,10 @@ func Read(root *sysroot.FS, pid int) (p Process, err error) {
 	for _, f := range fields[7:11] {
 		n, _ := strconv.ParseUint(string(f), 10, 64) // a word that is no number counts nothing
 		p.Faults += n
+	}
+	for _, f := range fields[11:15] {
+		n, _ := strconv.ParseInt(string(f), 10, 64)
+		p.CPU += time.Duration(n) * tick
 	}
 	if text, err = root.ReadFile(dir + "/io"); err == nil {
 		p.parseIO(text)
