@@ -34,7 +34,7 @@ func Of(w *Window, group string) (*Report, error) {
 		if r.Resources[i].Rows == nil {
 			r.Resources[i].Rows = []Row{}
 		}
-		w.nameOutside(&r.Resources[i])
+		w.nameOutside(v, &r.Resources[i])
 	}
 	w.blameRefaults(v, &r.Resources[1], &r.Resources[2])
 	r.rank()

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"bulkhead/internal/attribution"
+	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/observe/top"
 )
 
@@ -130,6 +131,11 @@ func TestOutside(t *testing.T) {
 	whole := blamed["outside unit cron.service"] + blamed["outside gzip (user a)"] + blamed["outside "]
 	near(t, "cron", blamed["outside unit cron.service"], whole/2)
 	near(t, "gzip", blamed["outside gzip (user a)"], whole/4)
+	w.Host.EachCPU[1], w.Outsiders[0].CPUs = 1, idset.New(1)
+	if _, blamed, _ := of(t, w, "db", "cpu"); blamed["outside unit cron.service"] > 0 ||
+		blamed["outside gzip (user a)"] <= 0 {
+		t.Errorf("who may run on another CPU alone is blamed: %v", blamed)
+	}
 	if whole < 0.5 || len(r.Suspects) < 2 || !strings.HasPrefix(r.Verdict,
 		"unit cron.service, which is outside all groups, is the first suspect") {
 		t.Errorf("%v: %s", blamed, r.Verdict)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"bulkhead/internal/linux/idset"
 )
 
 // Outsider is what runs outside of all groups under one name: a unit of systemd, a program of a user, the kernel's own
@@ -12,6 +14,7 @@ import (
 type Outsider struct {
 	Name   string
 	CPU    float64
+	CPUs   idset.Set // on which it may run; nil: on all
 	IO     IO
 	Faults float64
 }
@@ -25,14 +28,14 @@ const (
 	leastNamed = 0.1
 )
 
-// nameOutside divides the row of what runs outside of all groups by names, as far as it is known who that is. What
-// nobody is known for stays one row without a name. The sum stays what it was.
-func (w *Window) nameOutside(one *Resource) {
+// nameOutside divides what is outside of all groups and has a part in v's wait for a resource by names, as far as it is
+// known who that is. What nobody is known for stays one row without a name. The sum stays what it was.
+func (w *Window) nameOutside(v *Group, one *Resource) {
 	at := slices.IndexFunc(one.Rows, func(row Row) bool { return row.Who == Outside })
 	if at < 0 || len(w.Outsiders) == 0 {
 		return
 	}
-	cost, all, did := w.outside(one.Name)
+	cost, all, did := w.outside(v, one.Name)
 	if cost == nil {
 		return
 	}
@@ -78,22 +81,43 @@ func (w *Window) nameOutside(one *Resource) {
 	one.Rows = append(rows, one.Rows[last])
 }
 
-// outside gives what an outsider cost a resource, what all that is outside of groups cost it, in the same unit, and
-// says in words what one did; nil where that is not known.
-func (w *Window) outside(resource string) (cost func(*Outsider) float64, all float64, did func(*Outsider) string) {
+// runsOn are the CPUs on which a group ran; where that is not known, those on which it may.
+func (w *Window) runsOn(v *Group) idset.Set {
+	sum := 0.0
+	for _, ran := range v.EachCPU {
+		sum += ran
+	}
+	var ids []int
+	for id := range w.cpus() {
+		if sum > 0 && v.EachCPU[id] >= rare*sum || sum <= 0 && (len(v.CPUs) == 0 || v.CPUs.Contains(id)) {
+			ids = append(ids, id)
+		}
+	}
+	return idset.New(ids...)
+}
+
+// outside gives what an outsider cost a resource for which v waited, what all that is outside of groups cost it, in the
+// same unit, and says in words what one did; nil where that is not known. Of an outsider who may run on some CPUs alone
+// only those count on which v runs.
+func (w *Window) outside(v *Group, resource string) (cost func(*Outsider) float64, all float64,
+	did func(*Outsider) string) {
 	switch resource {
 	case "cpu":
-		for _, busy := range w.Host.EachCPU {
-			all += busy
-		}
-		for i := range w.Groups {
-			if used := w.Groups[i].CPU; used != nil {
-				all -= *used
+		on := w.runsOn(v)
+		for _, id := range on {
+			all += w.Host.EachCPU[id]
+			for i := range w.Groups {
+				all -= w.Groups[i].spread(w)[id]
 			}
 		}
-		return func(o *Outsider) float64 { return o.CPU }, all, func(o *Outsider) string {
-			return fmt.Sprintf("uses %s CPUs of the host", cores(o.CPU))
-		}
+		return func(o *Outsider) float64 {
+				if len(o.CPUs) == 0 {
+					return o.CPU
+				}
+				return o.CPU * float64(len(o.CPUs.Intersect(on))) / float64(len(o.CPUs))
+			}, all, func(o *Outsider) string {
+				return fmt.Sprintf("uses %s CPUs of the host", cores(o.CPU))
+			}
 	case "disk":
 		for _, d := range w.devices() {
 			if !stacked.MatchString(d.name) {

@@ -21,6 +21,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/accounting"
+	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/linux/procfs"
 )
 
@@ -64,7 +65,8 @@ func (l *Look) End(w *attribution.Window) {
 		l.queues.end()
 	}
 	members := l.members()
-	w.Outsiders = outsiders(l.first, l.outside(members), l.since, seconds)
+	w.Outsiders = outsiders(l.first, l.outside(members), l.since, seconds,
+		func(pid int) idset.Set { return accounting.MayRunOn(l.host.Root, pid) })
 	if !l.network || l.queues == nil {
 		return
 	}
@@ -134,7 +136,9 @@ func unitOf(p *procfs.Process) string {
 // outsiders is what processes did between two readings, by their names, the one that used most CPU time first. A
 // process has what its children did as soon as it has waited for them, so what was counted of one before that is gone
 // is taken off its nearest ancestor that lives. One that began after since counts as a whole.
-func outsiders(first, last map[int]process, since uint64, seconds float64) []attribution.Outsider {
+// mayRunOn says on which CPUs a process may run, and is asked of those that used a hundredth of a CPU.
+func outsiders(first, last map[int]process, since uint64, seconds float64, mayRunOn func(pid int) idset.Set,
+) []attribution.Outsider {
 	if seconds <= 0 {
 		return nil
 	}
@@ -163,17 +167,21 @@ func outsiders(first, last map[int]process, since uint64, seconds float64) []att
 			did[heir] = one.less(amountsOf(&gone.Process))
 		}
 	}
-	sums := map[string]amounts{}
+	sums, on := map[string]amounts{}, map[string]idset.Set{}
 	for pid, one := range did {
 		name := last[pid].name
 		sums[name] = sums[name].plus(one)
+		if one.cpu >= 0.01*seconds {
+			on[name] = on[name].Union(mayRunOn(pid))
+		}
 	}
 	var all []attribution.Outsider
 	for name, sum := range sums {
 		if sum != (amounts{}) {
-			all = append(all, attribution.Outsider{Name: name, CPU: sum.cpu / seconds, Faults: sum.faults / seconds,
-				IO: attribution.IO{ReadBytes: sum.read / seconds, WrittenBytes: sum.written / seconds,
-					Reads: sum.reads / seconds, Writes: sum.writes / seconds}})
+			io := attribution.IO{ReadBytes: sum.read / seconds, WrittenBytes: sum.written / seconds,
+				Reads: sum.reads / seconds, Writes: sum.writes / seconds}
+			all = append(all, attribution.Outsider{Name: name, CPU: sum.cpu / seconds, CPUs: on[name],
+				Faults: sum.faults / seconds, IO: io})
 		}
 	}
 	slices.SortFunc(all, func(a, b attribution.Outsider) int {

@@ -13,6 +13,7 @@ import (
 	"bulkhead/internal/attribution"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/accounting"
+	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/linux/sockets"
 	"bulkhead/internal/linux/tc"
@@ -36,8 +37,9 @@ func TestOutsiders(t *testing.T) {
 		14: {did(1, 90, 9*time.Second, 0), "late (user c)"}, // began before, and was not seen
 		15: {did(1, 150, 0, 8<<12), "reader (user backup)"}, // began meanwhile
 	}
-	got := outsiders(first, last, 100, 2)
-	want := []attribution.Outsider{{Name: "dd (user b)", CPU: 2}, {Name: "unit cron.service", CPU: 1},
+	got := outsiders(first, last, 100, 2, func(pid int) idset.Set { return idset.New(pid - 10) })
+	want := []attribution.Outsider{{Name: "dd (user b)", CPU: 2, CPUs: idset.New(3)},
+		{Name: "unit cron.service", CPU: 1, CPUs: idset.New(0)},
 		{Name: "reader (user backup)", IO: attribution.IO{ReadBytes: 4 << 12, Reads: 4}}}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%+v, wanted %+v", got, want)

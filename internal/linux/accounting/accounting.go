@@ -1,5 +1,5 @@
-// Package accounting reads what the kernel counts of a process: page faults, and what it read and wrote. It keeps
-// nothing.
+// Package accounting reads what the kernel counts of a process: CPU time, page faults, and what it read and wrote. It
+// keeps nothing.
 package accounting
 
 import (
@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/linux/sysroot"
 )
 
@@ -68,6 +69,22 @@ func (p *Process) parseIO(text []byte) {
 			*to[string(name)] = n
 		}
 	}
+}
+
+// MayRunOn are the CPUs on which a process may run (Cpus_allowed_list of proc_pid_status(5)); nil where that is not
+// known.
+func MayRunOn(root *sysroot.FS, pid int) idset.Set {
+	text, err := root.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return nil
+	}
+	for line := range bytes.Lines(text) {
+		if list, is := bytes.CutPrefix(line, []byte("Cpus_allowed_list:")); is {
+			ids, _ := idset.Parse(string(bytes.TrimSpace(list))) // one that cannot be read restricts nothing
+			return ids
+		}
+	}
+	return nil
 }
 
 // Now is the time in which Started is told: hundredths of a second since the boot, suspended ones too.

@@ -32,6 +32,10 @@ func TestRead(t *testing.T) {
 	if a, err := accounting.Read(root, 7); err != nil || a != want {
 		t.Errorf("it did %+v, %v, want %+v", a, err, want)
 	}
+	write("status", "Name:\ta\nCpus_allowed_list:\t0-1,3\n")
+	if on := accounting.MayRunOn(root, 7); on.String() != "0-1,3" || accounting.MayRunOn(root, 8) != nil {
+		t.Errorf("it may run on %s", on)
+	}
 	write("stat", "7 (a) S\n")
 	if a, err := accounting.Read(root, 7); err == nil {
 		t.Errorf("a short stat: %+v", a)
