@@ -169,7 +169,7 @@ func (t *trial) look(ctx context.Context, cmd *cobra.Command, p *Proof) (why str
 	if !slices.ContainsFunc(w.Groups, func(g attribution.Group) bool { return g.Name == t.group }) {
 		return "", noGroup(cmd, w, t.group)
 	}
-	t.hold, err = w.HoldOf(r, t.group, t.late(v))
+	t.hold, err = w.HoldOf(r, t.group, t.late(ctx, v))
 	switch {
 	case errors.Is(err, attribution.ErrIdle):
 		return t.group + " does too little now for a hold to take anything away", nil
@@ -199,20 +199,25 @@ func (t *trial) look(ctx context.Context, cmd *cobra.Command, p *Proof) (why str
 	return "", nil
 }
 
-// late says whether what the suspect writes goes into page cache: a process of it has a file open for writing, and none
-// has one past the page cache.
-func (t *trial) late(v *transaction.View) bool {
+// late says whether what the suspect writes goes into page cache: in some looks at its processes one has a file open for
+// writing, and none has one past the page cache.
+func (t *trial) late(ctx context.Context, v *transaction.View) bool {
 	cached := false
-	for _, m := range v.Members {
-		if m.Group != t.group {
-			continue
-		}
-		files, _ := t.c.Host.Proc.WrittenFiles(m.Process.PID) // one that is gone has none
-		for _, f := range files {
-			if f.Direct {
-				return false
+	for range 5 { // programs that write one file each come and go
+		for _, d := range reconcile.TasksOf(v)[t.group] {
+			pids, _ := v.Tree.Procs(d) // one that is gone has none
+			for _, pid := range pids {
+				files, _ := t.c.Host.Proc.WrittenFiles(pid) // so has one that is gone
+				for _, f := range files {
+					if f.Direct {
+						return false
+					}
+					cached = cached || !strings.HasPrefix(f.Path, "/dev/")
+				}
 			}
-			cached = cached || !strings.HasPrefix(f.Path, "/dev/")
+		}
+		if transaction.Sleep(ctx, 10*time.Millisecond) != nil {
+			break
 		}
 	}
 	return cached
