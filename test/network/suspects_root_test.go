@@ -74,7 +74,7 @@ func sending(t *testing.T, guilty string) *site {
 	for _, name := range names {
 		groups += fmt.Sprintf("  %s: {role: helper, match: [{exe: no-such-program-%s}]}\n", name, name)
 	}
-	s.write("", groups)
+	s.write("weight: 10000", groups) // before all else that runs here: the network is what counts
 	s.must("apply")
 	port, _ := s.peer.listen(peerAddr+":0", takeAll)
 	for _, name := range names {
