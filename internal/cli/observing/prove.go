@@ -199,8 +199,8 @@ func (t *trial) look(ctx context.Context, cmd *cobra.Command, p *Proof) (why str
 	return "", nil
 }
 
-// late says whether what the suspect writes goes into page cache: in some looks at its processes one has a file open for
-// writing, and none has one past the page cache.
+// late says whether what the suspect writes goes into page cache: in some looks at its processes one has a file open
+// for writing, and none has one past the page cache.
 func (t *trial) late(ctx context.Context, v *transaction.View) bool {
 	cached := false
 	for range 5 { // programs that write one file each come and go
