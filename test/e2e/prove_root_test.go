@@ -24,17 +24,14 @@ import (
 const half = "while :; do i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; sleep 0.05; done"
 
 // beside has a victim and a guilty one on a CPU, and an innocent one that works on another.
-func (s *site) beside() { s.t.Helper(); s.besideOn(0) }
-
-// besideOn does so on CPU 0, or on CPU 1.
-func (s *site) besideOn(cpu int) {
+func (s *site) beside() {
 	s.t.Helper()
-	s.write(fmt.Sprintf(`groups:
-  victim: {role: helper, match: [{exe: no-such-program-v}], cpu: {cpus: "%[1]d", weight: 1000}}
-  guilty: {role: batch, match: [{exe: no-such-program-g}], cpu: {cpus: "%[1]d", weight: 1000, limit: 0.9}}
-  innocent: {role: batch, match: [{exe: no-such-program-i}], cpu: {cpus: "%[2]d", weight: 1000}}
+	s.write(`groups:
+  victim: {role: helper, match: [{exe: no-such-program-v}], cpu: {cpus: "0", weight: 1000}}
+  guilty: {role: batch, match: [{exe: no-such-program-g}], cpu: {cpus: "0", weight: 1000, limit: 0.9}}
+  innocent: {role: batch, match: [{exe: no-such-program-i}], cpu: {cpus: "1", weight: 1000}}
   database: {role: database, match: [{exe: no-such-program-d}]}
-`, cpu, 1-cpu))
+`)
 	s.must("apply")
 	for group, load := range map[string]string{"victim": spins, "guilty": spins, "innocent": half} {
 		s.start("run", group, "--", "sh", "-c", load)
@@ -252,20 +249,28 @@ func TestProveKilled(t *testing.T) { // by itself: what it starts takes all CPUs
 }
 
 func killedOnce(t *testing.T, n int, within time.Duration) {
-	t.Parallel()
 	agent, disk := n%2 == 1, n%4 >= 2
-	s := newSite(t)
+	var s *site
 	if disk {
+		t.Parallel()
+		s = newSite(t)
 		s.besideOnDisk(writes)
-	} else {
-		s.besideOn(n / 4 % 2) // four of them would have too little of one CPU
+	} else { // by itself: beside others the guilty one would have too little of its CPU to be held
+		s = newHeavySite(t)
+		s.beside()
 	}
 	if agent {
 		s.agent()
 	}
 	was := s.snapshot()
 	b := s.start("suspects", "victim", "--prove", "guilty")
-	soon(t, "the experiment to begin", func() bool { return strings.Contains(b.said(), "Ctrl-C stops it") })
+	soon(t, "the experiment to begin", func() bool {
+		begun := strings.Contains(b.said(), "Ctrl-C stops it")
+		if !begun && b.ended() {
+			t.Fatalf("it ended before it began, with code %d\n%s", b.ends(), b.said())
+		}
+		return begun
+	})
 	after := time.Duration(rand.Int64N(int64(within)))
 	time.Sleep(after)
 	if b.Process.Signal(syscall.SIGKILL) != nil {
