@@ -63,7 +63,7 @@ test-long: ## the same and the linter, harder: race detector, 80 times the prope
 	SEQUENCES=500 go test -count 1 -timeout 60m -run TestAnySequenceIsGivenBack ./internal/control
 	FAULTS=all go test -count 1 -timeout 30m -run 'TestVerbsOnAFailingDisk|TestKilledBetweenAnyTwoWrites' ./internal/control
 	@scripts/ansible-deps $(ANSIBLE)
-	@LONG=1 ANSIBLE='$(ANSIBLE)' CHURN=10m SPAN=10s TIMEOUT=30m KILLS=all PROBES=20 SEQUENCES=50 INTERRUPTS=20 scripts/steps test-root engines-test demo lab-all
+	@LONG=1 ANSIBLE='$(ANSIBLE)' CHURN=10m SPAN=10s TIMEOUT=90m KILLS=all PROBES=20 SEQUENCES=50 INTERRUPTS=20 scripts/steps test-root engines-test demo lab-all
 
 .PHONY: build
 build: ## build ./bulkhead, one static binary

@@ -86,11 +86,12 @@ func (g *Group) wanted(above *Group) float64 {
 
 func groupOf(s *top.State, of top.Group) Group {
 	g := Group{Name: of.Name, Role: of.Role, Engine: of.Engine, Pressure: map[string]float64{}, IO: map[string]IO{},
-		CPU:     rate(s, "bulkhead_group_cpu_seconds_total", of.Name),
-		EachCPU: byNumber(s, "bulkhead_group_cpu_each_seconds_total", of.Name),
-		Waited:  rate(s, "bulkhead_group_cpu_waiting_seconds_total", of.Name),
-		Faults:  rate(s, "bulkhead_group_threads_faults_total", of.Name),
-		HasHigh: value(s, "bulkhead_group_memory_high_hits_total", of.Name) != nil,
+		CPU:      rate(s, "bulkhead_group_cpu_seconds_total", of.Name),
+		EachCPU:  byNumber(s, "bulkhead_group_cpu_each_seconds_total", of.Name),
+		Waited:   rate(s, "bulkhead_group_cpu_waiting_seconds_total", of.Name),
+		Faults:   rate(s, "bulkhead_group_threads_faults_total", of.Name),
+		Refaults: rate(s, "bulkhead_group_memory_refaults_total", of.Name),
+		HasHigh:  value(s, "bulkhead_group_memory_high_hits_total", of.Name) != nil,
 	}
 	for metric, to := range map[string]*float64{"bulkhead_group_threads": &g.Threads,
 		"bulkhead_group_memory_charged_bytes": &g.Memory} {

@@ -83,6 +83,8 @@ SHARE  SECONDS  WHO              GRADE      WHAT IT DID
 
 memory: how long it waits is not known: no PSI of the group
 
+network: how long it waits is not known: connections are looked at from now on only, as root; no record has them
+
 What would hold them, or ease a limit of its own, for an hour:
   bulkhead set reports:cpu.limit=0.3 --for 1h
   bulkhead set reports:io.write.bandwidth=100MB/s --for 1h --on /dev/sda
