@@ -25,6 +25,10 @@ func network(w *Window, v *Group) Resource {
 	if w.Host.Links == nil {
 		return one
 	}
+	if w.unseen(v) {
+		one.Source = "its processes are in another network namespace, whose connections are not looked at"
+		return one
+	}
 	one.Source, one.Grade = "`tcp_info` of its connections; queues of interfaces", Estimated
 	held := map[string]bool{}
 	for _, h := range w.Holders[v.Name] {
@@ -65,11 +69,22 @@ func network(w *Window, v *Group) Resource {
 	return resource(one, b, func(row *Row) { w.describeNetwork(v, row) })
 }
 
+// unseen says that v has processes in another network namespace, and no connections in this one.
+func (w *Window) unseen(v *Group) bool {
+	away, sent := false, false
+	for i := range w.Groups {
+		if g := &w.Groups[i]; v.has(g.Name) {
+			away, sent = away || g.Elsewhere, sent || len(g.Sent) > 0
+		}
+	}
+	return away && !sent
+}
+
 // describeNetwork says what a row sent on the interfaces over which v sends.
 func (w *Window) describeNetwork(v *Group, row *Row) {
 	switch row.Who {
 	case Outside:
-		row.Did = "the kernel, processes of no group, and what is not TCP send over the same interfaces"
+		row.Did = "the kernel, processes of no group or of other network namespaces, and what is not TCP send over the same interfaces"
 	case OwnLimit:
 		row.Did, row.Command = w.holds(v, "network.egress")
 	case OwnLoad:

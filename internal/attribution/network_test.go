@@ -141,3 +141,20 @@ func TestOutside(t *testing.T) {
 		t.Errorf("%v: %s", blamed, r.Verdict)
 	}
 }
+
+// Where nobody looked at the connections of a group, nothing is known, and that is said: it is not that it waits for
+// nothing.
+func TestNetworkElsewhere(t *testing.T) {
+	w := &attribution.Window{Groups: []attribution.Group{{Name: "db", Elsewhere: true}, {Name: "web"}}}
+	w.Host.Links = map[string]attribution.Link{"eth0": {Bytes: 1e6, Queued: 1}}
+	if one, _, _ := of(t, w, "db", "network"); one.Known || !strings.Contains(one.Source, "namespace") {
+		t.Errorf("%+v", one)
+	}
+	if one, _, _ := of(t, w, "web", "network"); !one.Known {
+		t.Errorf("%+v", one)
+	}
+	w.Groups[0].Sent = map[string]attribution.Sent{"eth0": {Bytes: 1e5, Waited: 0.5}}
+	if one, _, _ := of(t, w, "db", "network"); !one.Known || one.Waited != 0.5 {
+		t.Errorf("%+v", one)
+	}
+}

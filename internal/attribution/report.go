@@ -43,8 +43,10 @@ type Group struct {
 	// that is not counted.
 	Refaults *float64
 	// Sent is what its connections sent, by interface; nil where nobody looked.
-	Sent   map[string]Sent
-	Memory float64 // bytes charged; 0 is not known
+	Sent map[string]Sent
+	// Elsewhere says that processes of it are in another network namespace, where nobody looked.
+	Elsewhere bool
+	Memory    float64 // bytes charged; 0 is not known
 	// HasHigh says that its memory can have a memory.high.
 	HasHigh bool
 	// Above says that there are groups below it: a limit of it holds those, too.

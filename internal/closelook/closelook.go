@@ -65,13 +65,14 @@ func (l *Look) End(w *attribution.Window) {
 		l.queues.end()
 	}
 	members := l.members()
-	w.Outsiders = outsiders(l.first, l.outside(members), l.since, seconds,
+	w.Outsiders = outsiders(l.first, l.outside(members), members, l.since, seconds,
 		func(pid int) idset.Set { return accounting.MayRunOn(l.host.Root, pid) })
 	if !l.network || l.queues == nil {
 		return
 	}
 	if now, known := connections(l.host, members); known {
 		addSent(w, l.sent, now, l.queues, seconds)
+		l.elsewhere(w, members)
 	}
 }
 
@@ -125,6 +126,7 @@ func unitOf(p *procfs.Process) string {
 			if strings.HasPrefix(name, "session-") || name == "init.scope" || strings.HasPrefix(name, "user@") {
 				return ""
 			}
+			name = strings.TrimPrefix(name, "_") // systemd puts it before what could be a file, as in _cpu.service
 			if strings.HasSuffix(name, ".service") || strings.HasSuffix(name, ".scope") {
 				return name
 			}
@@ -135,10 +137,10 @@ func unitOf(p *procfs.Process) string {
 
 // outsiders is what processes did between two readings, by their names, the one that used most CPU time first. A
 // process has what its children did as soon as it has waited for them, so what was counted of one before that is gone
-// is taken off its nearest ancestor that lives. One that began after since counts as a whole.
-// mayRunOn says on which CPUs a process may run, and is asked of those that used a hundredth of a CPU.
-func outsiders(first, last map[int]process, since uint64, seconds float64, mayRunOn func(pid int) idset.Set,
-) []attribution.Outsider {
+// is taken off its nearest ancestor that lives. One that came into a group, a member, is not gone: nobody has waited for
+// it. One that began after since counts as a whole. mayRunOn says on which CPUs a process may run, and is asked of those that used a hundredth of a CPU.
+func outsiders(first, last map[int]process, members map[int]string, since uint64, seconds float64,
+	mayRunOn func(pid int) idset.Set) []attribution.Outsider {
 	if seconds <= 0 {
 		return nil
 	}
@@ -153,7 +155,7 @@ func outsiders(first, last map[int]process, since uint64, seconds float64, mayRu
 		}
 	}
 	for pid, gone := range first {
-		if now, lives := last[pid]; lives && now.Started == gone.Started {
+		if now, lives := last[pid]; lives && now.Started == gone.Started || members[pid] != "" {
 			continue
 		}
 		heir := gone.Parent

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -28,7 +29,8 @@ func TestOutsiders(t *testing.T) {
 		10: {did(1, 5, 10*time.Second, 0), "unit cron.service"},
 		11: {did(10, 6, 3*time.Second, 1<<20), "unit cron.service"}, // ends; its parent waits for it
 		12: {did(1, 7, 50*time.Second, 0), "idle (user root)"},
-		13: {did(1, 8, time.Second, 0), "other (user a)"}, // its number is another's later
+		13: {did(1, 8, time.Second, 0), "other (user a)"},   // its number is another's later
+		16: {did(10, 9, time.Hour, 0), "unit cron.service"}, // is in a group later
 	}
 	last := map[int]process{
 		10: {did(1, 5, 10*time.Second+5*time.Second, 1<<20), "unit cron.service"}, // 3 s of it were its child's before
@@ -37,7 +39,7 @@ func TestOutsiders(t *testing.T) {
 		14: {did(1, 90, 9*time.Second, 0), "late (user c)"}, // began before, and was not seen
 		15: {did(1, 150, 0, 8<<12), "reader (user backup)"}, // began meanwhile
 	}
-	got := outsiders(first, last, 100, 2, func(pid int) idset.Set { return idset.New(pid - 10) })
+	got := outsiders(first, last, map[int]string{16: "db"}, 100, 2, func(pid int) idset.Set { return idset.New(pid - 10) })
 	want := []attribution.Outsider{{Name: "dd (user b)", CPU: 2, CPUs: idset.New(3)},
 		{Name: "unit cron.service", CPU: 1, CPUs: idset.New(0)},
 		{Name: "reader (user backup)", IO: attribution.IO{ReadBytes: 4 << 12, Reads: 4}}}
@@ -55,6 +57,8 @@ func TestNames(t *testing.T) {
 		{"unified", "/user.slice/user-7.slice/session-3.scope", "gzip (user u7)"},
 		{"unified", "/user.slice/user-7.slice/user@7.service/app.slice", "gzip (user u7)"},
 		{"unified", "/init.scope", "gzip (user u7)"},
+		{"unified", "/system.slice/_cpu.service", "unit cpu.service"},
+		{"unified", `/system.slice/a\x2db.service`, `unit a\x2db.service`},
 		{"unified", "/", "gzip (user u7)"},
 	} {
 		p := &procfs.Process{Comm: "gzip", UID: 7, Cgroups: map[string]string{tt.hierarchy: tt.cgroup}}
@@ -78,11 +82,14 @@ func TestWaited(t *testing.T) {
 	before := map[uint32]connection{
 		1: {of("10.0.0.1:1", 1000, 0, 0, 10*ms, 9*ms), "db"},
 		2: {of("10.0.0.1:2", 1000, 0, 0, ms, ms), "db"},
+		5: {of("10.0.0.1:5", 1<<40, 0, 0, ms, ms), ""},
 	}
 	now := map[uint32]connection{
 		1: {of("10.0.0.1:1", 5000, 1000*ms, 200*ms, 10*ms, 9*ms), "db"}, // waits 0.9 of 800 ms
 		2: {of("10.0.0.1:2", 2000, 2000*ms, 2000*ms, 50*ms, ms), "db"},  // its other end is slow
 		3: {of("10.0.0.1:3", 9000, 500*ms, 0, 2*ms, ms), "backup"},      // new
+		5: {of("10.0.0.1:5", 1<<40, 0, 0, ms, ms), "backup"},            // it came into the group, and sent nothing
+		6: {of("10.0.0.1:6", 1<<40, 0, 0, ms, ms), ""},                  // of no group
 		4: {of("127.0.0.1:3", 9000, 500*ms, 0, 2*ms, ms), "backup"},     // loopback
 	}
 	got := sums(before, now, map[netip.Addr]string{netip.MustParseAddr("10.0.0.1"): "eth0"}, 2)
@@ -92,6 +99,26 @@ func TestWaited(t *testing.T) {
 		if is.Bytes != want.Bytes || math.Abs(is.Waited-want.Waited) > 1e-9 || len(got[group]) != 1 {
 			t.Errorf("%s: %+v, wanted %+v", group, got[group], want)
 		}
+	}
+}
+
+// Of groups in another network namespace it is known that nobody looked there.
+func TestElsewhere(t *testing.T) {
+	dir := t.TempDir()
+	for pid, space := range map[string]string{"self": "net:[1]", "7": "net:[1]", "8": "net:[2]"} {
+		ns := filepath.Join(dir, "proc", pid, "ns")
+		if err := os.MkdirAll(ns, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(space, filepath.Join(ns, "net")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := &attribution.Window{Groups: []attribution.Group{{Name: "db"}, {Name: "box"}, {Name: "gone"}}}
+	l := &Look{host: host.New(dir)}
+	l.elsewhere(w, map[int]string{7: "db", 8: "box", 9: "gone"})
+	if w.Groups[0].Elsewhere || !w.Groups[1].Elsewhere || w.Groups[2].Elsewhere {
+		t.Errorf("%+v", w.Groups)
 	}
 }
 

@@ -3,6 +3,7 @@ package closelook
 import (
 	"net"
 	"net/netip"
+	"strconv"
 	"time"
 
 	"bulkhead/internal/attribution"
@@ -11,15 +12,15 @@ import (
 	"bulkhead/internal/linux/tc"
 )
 
-// connection is a TCP connection of a group.
+// connection is a TCP connection of a group; "" of none.
 type connection struct {
 	sockets.Sender
 
 	group string
 }
 
-// connections lists those of groups by their inodes; members are groups by the numbers of processes. known is false
-// where the kernel does not tell.
+// connections lists those of this network namespace by their inodes; members are groups by the numbers of processes.
+// known is false where the kernel does not tell.
 func connections(h *host.Host, members map[int]string) (all map[uint32]connection, known bool) {
 	list, err := sockets.Senders()
 	if err != nil {
@@ -34,11 +35,28 @@ func connections(h *host.Host, members map[int]string) (all map[uint32]connectio
 	}
 	all = map[uint32]connection{}
 	for _, s := range list {
-		if group := owners[s.Inode]; group != "" {
-			all[s.Inode] = connection{s, group}
-		}
+		all[s.Inode] = connection{s, owners[s.Inode]}
 	}
 	return all, true
+}
+
+// elsewhere marks groups of which processes are in another network namespace: the connections there are not listed.
+func (l *Look) elsewhere(w *attribution.Window, members map[int]string) {
+	own, err := l.host.Root.Readlink("/proc/self/ns/net")
+	if err != nil {
+		return
+	}
+	away := map[string]bool{}
+	for pid, group := range members {
+		if away[group] {
+			continue
+		}
+		space, err := l.host.Root.Readlink("/proc/" + strconv.Itoa(pid) + "/ns/net")
+		away[group] = err == nil && space != own // one that is gone is nowhere
+	}
+	for i := range w.Groups {
+		w.Groups[i].Elsewhere = away[w.Groups[i].Name]
+	}
 }
 
 // every is the time between two looks at queues.
@@ -159,7 +177,8 @@ func addSent(w *attribution.Window, before, now map[uint32]connection, q *queues
 	}
 }
 
-// sums is what groups sent by interface, of connections that there still are: one that is new counts as a whole.
+// sums is what groups sent by interface, of connections that there still are: one that is new counts as a whole, but
+// not one that was there and whose process came into the group meanwhile.
 func sums(before, now map[uint32]connection, interfaces map[netip.Addr]string, seconds float64,
 ) map[string]map[string]attribution.Sent {
 	least := map[netip.Addr]time.Duration{} // the shortest round trip to each address
@@ -172,7 +191,7 @@ func sums(before, now map[uint32]connection, interfaces map[netip.Addr]string, s
 	all := map[string]map[string]attribution.Sent{}
 	for inode, c := range now {
 		name := interfaces[c.Local.Addr().WithZone("")]
-		if name == "" {
+		if name == "" || c.group == "" {
 			continue
 		}
 		was := before[inode]

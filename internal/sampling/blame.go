@@ -37,7 +37,8 @@ type counter interface {
 type blame struct {
 	open      func() (counter, error)
 	directory func(path string) (uint64, error)
-	own       bool // the directories are this machine's
+	own       bool          // the directories are this machine's
+	keep      time.Duration // how long programs count for nobody
 
 	mu     sync.Mutex
 	counts counter // nil: nothing counts
@@ -54,7 +55,7 @@ type suspects struct {
 }
 
 func newBlame(own bool) *blame {
-	return &blame{own: own, directory: bpfcount.Directory, told: map[string]*suspects{},
+	return &blame{own: own, keep: endAfter, directory: bpfcount.Directory, told: map[string]*suspects{},
 		open: func() (counter, error) {
 			c, err := bpfcount.Open()
 			if err != nil {
@@ -67,7 +68,7 @@ func newBlame(own bool) *blame {
 // source reads what was counted. That nothing can be counted is no error of a reading: the sample says so, and files of
 // the kernel tell a part of it.
 func (b *blame) source(watched func() *Watched) collect.Source {
-	return func(context.Context, *collect.Meter) (collect.Put, error) {
+	return func(_ context.Context, m *collect.Meter) (collect.Put, error) {
 		w := watched()
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -86,6 +87,9 @@ func (b *blame) source(watched func() *Watched) collect.Source {
 			said.Why, said.Error = string(bpfcount.OtherReason), b.why.Error()
 		default:
 			said = nil // there is nothing to count
+		}
+		if said != nil && !said.On {
+			m.Remark("nothing is counted, others are estimated from files of the kernel: " + said.Error)
 		}
 		return func(s *observe.Sample) {
 			s.Host.Counting = said
@@ -123,9 +127,9 @@ func (b *blame) read(w *Watched) (map[string]*observe.Blame, error) {
 			return nil, err
 		}
 		b.counts, b.why = c, nil
-		b.end = time.AfterFunc(endAfter, b.stop)
+		b.end = time.AfterFunc(b.keep, b.stop)
 	}
-	b.end.Reset(endAfter)
+	b.end.Reset(b.keep)
 	if err := b.counts.Watch(groups); err != nil {
 		return nil, err
 	}
@@ -134,7 +138,7 @@ func (b *blame) read(w *Watched) (map[string]*observe.Blame, error) {
 		return nil, err
 	}
 	all := make(map[string]*observe.Blame, len(counted))
-	for name := range w.counted {
+	for name := range groups {
 		if one := counted[name]; one != nil {
 			all[name] = b.tell(name, one)
 		}
@@ -142,7 +146,20 @@ func (b *blame) read(w *Watched) (map[string]*observe.Blame, error) {
 	return all, nil
 }
 
-// tell says what was counted of a group. Who is told of one by one stays so, and counts from then on: sums never fall.
+// forget makes room for one more: of those who had nothing since the last reading, the one who had least in all is
+// told of with the others again. A batch job of last week must not keep the guilty one of today from being named.
+func (t *suspects) forget(grew func(string) time.Duration) {
+	gone, had := "", time.Duration(0)
+	for name, since := range t.since {
+		if d := t.last.Others[name] - since; grew(name) == 0 && (gone == "" || d < had || d == had && name < gone) {
+			gone, had = name, d
+		}
+	}
+	delete(t.since, gone)
+}
+
+// tell says what was counted of a group. Who is told of one by one stays so as long as there is room, and counts from
+// then on: no sum of one who is told of falls.
 func (b *blame) tell(name string, w *bpfcount.Waits) *observe.Blame {
 	t := b.told[name]
 	if t == nil {
@@ -153,7 +170,13 @@ func (b *blame) tell(name string, w *bpfcount.Waits) *observe.Blame {
 	others := slices.SortedFunc(maps.Keys(w.Others), func(a, c string) int { return int(grew(c) - grew(a)) })
 	for _, other := range others {
 		least := time.Duration(worth * float64(w.Waited-t.last.Waited))
-		if _, is := t.since[other]; !is && len(t.since) < listed && grew(other) > least {
+		if _, is := t.since[other]; is || grew(other) <= least {
+			continue
+		}
+		if len(t.since) >= listed {
+			t.forget(grew)
+		}
+		if len(t.since) < listed {
 			t.since[other] = t.last.Others[other]
 		}
 	}

@@ -3,13 +3,18 @@ package sampling
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"math"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"bulkhead/internal/attribution"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/linux/bpfcount"
 	"bulkhead/internal/observe"
+	"bulkhead/internal/observe/collect"
 )
 
 // fakeCounter counts what a test says.
@@ -106,6 +111,10 @@ func TestSampleSaysWhyNothingIsCounted(t *testing.T) {
 		})
 		for range 5 {
 			s := readBlame(t, b, k)
+			m := noMeter()
+			if _, err := b.source(k.watched.Load)(t.Context(), m); err != nil || !strings.Contains(m.Remarked(), "no BTF") {
+				t.Fatalf("it says %q: %v", m.Remarked(), err)
+			}
 			if c := s.Host.Counting; c == nil || c.On || c.Why != string(bpfcount.NoBTF) || c.Error == "" ||
 				s.Groups[0].Blame != nil {
 				t.Fatalf("%+v", s.Host.Counting)
@@ -150,4 +159,94 @@ func TestProgramsEndWhenNobodyReads(t *testing.T) {
 			t.Errorf("%d were opened, and it says %+v", len(all), s.Host.Counting)
 		}
 	})
+}
+
+// Where there is no room for one more who is told of, one who does nothing any more makes room.
+func TestWhoStoppedMakesRoom(t *testing.T) {
+	w := &bpfcount.Waits{Others: map[string]time.Duration{}}
+	b, k := blaming(func() (counter, error) { return &fakeCounter{waits: map[string]*bpfcount.Waits{"v": w}}, nil })
+	defer b.stop()
+	ran := func(name string, d time.Duration) map[string]time.Duration {
+		w.Others = maps.Clone(w.Others)
+		w.Others[name] += d
+		w.Waited += d
+		return readBlame(t, b, k).Groups[0].Blame.Groups
+	}
+	for i := range listed {
+		ran(fmt.Sprintf("job%02d", i), time.Duration(i+1)*time.Second)
+	}
+	told := ran("guilty", time.Second)
+	if told["guilty"] != time.Second || len(told) != listed {
+		t.Errorf("%v", told)
+	}
+	if _, still := told["job00"]; still {
+		t.Errorf("who had least is still there: %v", told)
+	}
+	one := readBlame(t, b, k).Groups[0].Blame
+	sum := one.Others
+	for _, d := range one.Groups {
+		sum += d
+	}
+	if sum != w.Waited {
+		t.Errorf("rows are %v of %v", sum, w.Waited)
+	}
+}
+
+// slowly is a counter of one group that waits all the time, from when it is watched on.
+type slowly struct {
+	fakeCounter
+
+	begun time.Time
+}
+
+func (s *slowly) Read() (map[string]*bpfcount.Waits, error) {
+	return map[string]*bpfcount.Waits{"v": {Waited: time.Since(s.begun), Own: time.Since(s.begun)}}, nil
+}
+
+// Programs count from one reading of two to the other, however long that is, and the time in which they are loaded is
+// not in it.
+func TestTwiceCountsAllTheTime(t *testing.T) {
+	for _, span := range []time.Duration{time.Second, 2 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			opened := 0
+			b, k := blaming(func() (counter, error) {
+				opened++
+				time.Sleep(250 * time.Millisecond)
+				return &slowly{begun: time.Now()}, nil
+			})
+			before, after, err := k.twice(t.Context(), map[observe.Part]collect.Source{
+				observe.Blamed: b.source(k.watched.Load)}, []observe.Part{observe.Blamed}, span)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := attribution.Between(before, after)
+			if len(w.Groups) != 1 || w.Groups[0].Blame == nil || math.Abs(w.Groups[0].Blame.Own-1) > 0.01 || opened != 1 {
+				t.Errorf("in %v %d were opened: %+v", span, opened, w.Groups)
+			}
+			if b.counts != nil {
+				t.Error("they count on")
+			}
+		})
+	}
+}
+
+// Of a group that has no directory which the programs know nothing is told: it would be that it waits for nothing.
+func TestNothingIsToldOfWhoIsNotWatched(t *testing.T) {
+	b, k := blaming(func() (counter, error) {
+		return &fakeCounter{waits: map[string]*bpfcount.Waits{"v": {}, "w": {}}}, nil
+	})
+	defer b.stop()
+	b.directory = func(path string) (uint64, error) {
+		if strings.HasSuffix(path, "/w") {
+			return 0, bpfcount.ErrNoController
+		}
+		return 7, nil
+	}
+	k.Watch(&Watched{tree: cgroup.New(nil), groups: []watchedGroup{{Group: observe.Group{Group: "v"}},
+		{Group: observe.Group{Group: "w"}}}, counted: map[string][]cgroup.Dir{"v": {{Hierarchy: "cpu", Path: "/v"}},
+		"w": {{Hierarchy: "cpu", Path: "/w"}}}})
+	s := readBlame(t, b, k)
+	if s.Groups[0].Blame == nil || s.Groups[1].Blame != nil {
+		t.Errorf("%+v, %+v", s.Groups[0].Blame, s.Groups[1].Blame)
+	}
 }

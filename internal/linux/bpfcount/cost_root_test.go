@@ -151,8 +151,9 @@ func BenchmarkSwitch(b *testing.B) {
 
 // BenchmarkBesideALoad is what a load that has 50,000 switches a second loses to the programs: blocks of a fifth of a
 // second with and without, by turns. Throughput is requests for each second of CPU time, so that other work of the host
-// does not count. It fails when the median of what a block with them has of those without around it
-// is beyond its bound, also beside what the two without have of each other.
+// does not count. The bound is met when the median of what a block with them has of those without around it keeps it,
+// or lies within the A/A spread: medians of ten of what the two without have of each other, lowest to highest. In the
+// latter case it says that the bound itself is not shown.
 func BenchmarkBesideALoad(b *testing.B) {
 	c := counting(b)
 	groups := groupsOf(b, "one", "two")
@@ -201,16 +202,26 @@ func BenchmarkBesideALoad(b *testing.B) {
 		b.ReportMetric(median(p99s), "p99")
 		b.ReportMetric(median(same99), "p99-A/A")
 		b.ReportMetric(median(without), "switches/s")
-		b.Logf("throughput %.4f (A/A %.4f), p99 %.4f (A/A %.4f)", median(rates), median(same), median(p99s),
-			median(same99)) // a benchmark that fails prints no metrics
+		low, high := spread(same)
+		low99, high99 := spread(same99)
+		// A benchmark that fails prints no metrics.
+		b.Logf("throughput %.4f (A/A %.4f to %.4f), p99 %.4f (A/A %.4f to %.4f)", median(rates), low, high,
+			median(p99s), low99, high99)
 		if n := median(without); n < 50_000 {
 			b.Errorf("%.0f switches a second: the bound is for 50,000", n)
 		}
-		if r := median(rates); r < 0.99 && r < 0.99*median(same) {
-			b.Errorf("throughput is %.4f of that without, at least 0.99; without by itself %.4f", r, median(same))
-		}
-		if r := median(p99s); r > 1.02 && r > 1.02*median(same99) {
-			b.Errorf("p99 is %.4f of that without, at most 1.02; without by itself %.4f", r, median(same99))
+		for _, one := range []struct {
+			what      string
+			got, sign float64
+			bound     float64
+			low, high float64
+		}{{"throughput", median(rates), 1, 0.99, low, high}, {"p99", median(p99s), -1, 1.02, low99, high99}} {
+			if met, shown := holds(one.got, one.bound, one.sign, one.low, one.high); !met {
+				b.Errorf("%s is %.4f of that without: beyond the bound %.2f and the A/A spread", one.what, one.got,
+					one.bound)
+			} else if !shown {
+				b.Logf("%s: the bound %.2f is not shown to hold; the A/A spread hides it", one.what, one.bound)
+			}
 		}
 	}
 }
@@ -225,7 +236,51 @@ func (c *Counter) detach() error {
 	return errors.Join(errs...)
 }
 
+// holds says whether a median keeps a bound or lies within the A/A spread, and whether it keeps the bound itself. Sign
+// is 1 where the bound is the least, and -1 where it is the most.
+func holds(got, bound, sign, low, high float64) (met, shown bool) {
+	shown = sign*got >= sign*bound
+	edge := low
+	if sign < 0 {
+		edge = high
+	}
+	return shown || sign*got >= sign*edge, shown
+}
+
+// spread is that of medians of ten, lowest to highest.
+func spread(all []float64) (low, high float64) {
+	var medians []float64
+	for ten := range slices.Chunk(all, 10) {
+		medians = append(medians, median(ten))
+	}
+	return slices.Min(medians), slices.Max(medians)
+}
+
 func median(all []float64) float64 {
-	slices.Sort(all)
-	return all[len(all)/2]
+	sorted := slices.Sorted(slices.Values(all))
+	return sorted[len(sorted)/2]
+}
+
+// A miss is none only where it keeps the bound or lies within the A/A spread: an A/A median that is bad in the same way
+// lets nothing more pass.
+func TestHolds(t *testing.T) {
+	for _, tt := range []struct {
+		got, bound, sign, low, high float64
+		met, shown                  bool
+	}{
+		{0.995, 0.99, 1, 0.999, 1.001, true, true},
+		{0.985, 0.99, 1, 0.98, 1.001, true, false},
+		{0.975, 0.99, 1, 0.98, 0.99, false, false}, // 0.99 of an A/A of 0.985
+		{1.01, 1.02, -1, 1, 1.005, true, true},
+		{1.03, 1.02, -1, 0.99, 1.04, true, false},
+		{1.05, 1.02, -1, 1.03, 1.04, false, false},
+	} {
+		met, shown := holds(tt.got, tt.bound, tt.sign, tt.low, tt.high)
+		if met != tt.met || shown != tt.shown {
+			t.Errorf("%+v: %t, %t", tt, met, shown)
+		}
+	}
+	if low, high := spread([]float64{3, 3, 3, 3, 3, 1, 1, 1, 9, 9, 2, 2, 2, 2, 2, 2, 2, 2, 2, 7}); low != 2 || high != 3 {
+		t.Errorf("%v to %v", low, high)
+	}
 }

@@ -180,8 +180,10 @@ func (c *Counter) Watch(groups map[string][]uint64) error {
 		if !c.knows(name) {
 			fresh++
 		}
-		for _, id := range groups[name] {
-			wanted[id] = name
+		for _, id := range slices.Sorted(slices.Values(groups[name])) {
+			if len(wanted) < directoriesMost { // always the same ones: else each call would tell the kernel of others
+				wanted[id] = name
+			}
 		}
 	}
 	same := map[uint64]string{}
@@ -196,9 +198,7 @@ func (c *Counter) Watch(groups map[string][]uint64) error {
 	}
 	next := map[uint64]uint32{}
 	for id, name := range wanted {
-		if len(next) < directoriesMost {
-			next[id] = c.slot(name)
-		}
+		next[id] = c.slot(name)
 	}
 	if err := c.put(next); err != nil {
 		return fmt.Errorf("tell the kernel the directories of groups: %w", err)
@@ -223,7 +223,7 @@ func (c *Counter) room(all, fresh int) error {
 	if len(c.names)+fresh <= c.slots {
 		return nil
 	}
-	counted, err := c.Read()
+	counted, err := c.all()
 	if err != nil {
 		return err
 	}
@@ -254,8 +254,20 @@ func (c *Counter) put(next map[uint64]uint32) error {
 	return c.loaded.Variables["generation"].Set(c.generation)
 }
 
-// Read tells what was counted, of each group that was ever watched.
+// Read tells what was counted of each group that is watched now. One that is not has no figures, as they would stand
+// still while it waits.
 func (c *Counter) Read() (map[string]*Waits, error) {
+	all, err := c.all()
+	watched := map[string]bool{}
+	for _, slot := range c.groups {
+		watched[c.names[slot]] = true
+	}
+	maps.DeleteFunc(all, func(name string, _ *Waits) bool { return !watched[name] })
+	return all, err
+}
+
+// all is what was counted of each group that was ever watched.
+func (c *Counter) all() (map[string]*Waits, error) {
 	all := map[string]*Waits{}
 	for name, w := range c.before {
 		one := *w

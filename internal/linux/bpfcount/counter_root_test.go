@@ -376,6 +376,27 @@ func TestMoreGroupsThanCanBeCounted(t *testing.T) {
 			t.Errorf("%d slots; it ran for %v, and for %v before", len(c.names), now["a"].Ran, last)
 		}
 		last = now["a"].Ran
+		for name := range now {
+			if was := fmt.Sprintf("round%d-", round-1); strings.HasPrefix(name, was) {
+				t.Errorf("%s is not watched, and has figures", name)
+			}
+		}
+	}
+}
+
+// Of more directories than the kernel is told of these are the same ones each time.
+func TestMoreDirectoriesThanAreTold(t *testing.T) {
+	c := counting(t)
+	all := map[string][]uint64{}
+	for i := range 2 * directoriesMost {
+		name := fmt.Sprintf("g%d", i%4)
+		all[name] = append(all[name], 1<<40+uint64(i))
+	}
+	check(t, c.Watch(all))
+	told, generation := maps.Clone(c.groups), c.generation
+	check(t, c.Watch(all))
+	if len(told) != directoriesMost || !maps.Equal(told, c.groups) || c.generation != generation {
+		t.Errorf("%d are told, in generation %d, and then %d in %d", len(told), generation, len(c.groups), c.generation)
 	}
 }
 

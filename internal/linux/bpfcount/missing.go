@@ -79,11 +79,19 @@ func why(err error, noBTF bool, lockdown string) Why {
 	return OtherReason
 }
 
-// Directory is the number of a directory of the cgroup file system, as the programs know it.
+// ErrNoController says that a directory of cgroup v2 has no CPU controller: the kernel schedules its threads as those of
+// the nearest directory above it that has one, and the programs see them there.
+var ErrNoController = errors.New("it has no CPU controller")
+
+// Directory is the number of a directory of the cgroup file system, as the programs know it. Errors: ErrNoController.
 func Directory(path string) (uint64, error) {
-	var st unix.Stat_t
+	var st, file unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
 		return 0, fmt.Errorf("stat %q: %w", path, err)
+	}
+	events, weight := unix.Stat(path+"/cgroup.events", &file), unix.Stat(path+"/cpu.weight", &file)
+	if events == nil && weight != nil { // v1 has none of both, nor has the root of v2, which has all controllers
+		return 0, fmt.Errorf("%q: %w", path, ErrNoController)
 	}
 	return st.Ino, nil
 }

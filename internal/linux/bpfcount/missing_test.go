@@ -90,3 +90,18 @@ func TestWhy(t *testing.T) {
 		}
 	}
 }
+
+// A directory of cgroup v2 without CPU controller is none that the programs see threads in.
+func TestDirectory(t *testing.T) {
+	v1, with, without := t.TempDir(), t.TempDir(), t.TempDir()
+	for _, file := range []string{with + "/cgroup.events", with + "/cpu.weight", without + "/cgroup.events"} {
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for dir, want := range map[string]error{v1: nil, with: nil, without: ErrNoController, v1 + "/gone": unix.ENOENT} {
+		if _, err := Directory(dir); !errors.Is(err, want) {
+			t.Errorf("%s: %v, wanted %v", dir, err, want)
+		}
+	}
+}
