@@ -3,7 +3,6 @@ package closelook
 import (
 	"net"
 	"net/netip"
-	"strconv"
 	"time"
 
 	"bulkhead/internal/attribution"
@@ -42,17 +41,9 @@ func connections(h *host.Host, members map[int]string) (all map[uint32]connectio
 
 // elsewhere marks groups of which processes are in another network namespace: the connections there are not listed.
 func (l *Look) elsewhere(w *attribution.Window, members map[int]string) {
-	own, err := l.host.Root.Readlink("/proc/self/ns/net")
-	if err != nil {
-		return
-	}
 	away := map[string]bool{}
 	for pid, group := range members {
-		if away[group] {
-			continue
-		}
-		space, err := l.host.Root.Readlink("/proc/" + strconv.Itoa(pid) + "/ns/net")
-		away[group] = err == nil && space != own // one that is gone is nowhere
+		away[group] = away[group] || sockets.Elsewhere(l.host.Root, pid)
 	}
 	for i := range w.Groups {
 		w.Groups[i].Elsewhere = away[w.Groups[i].Name]

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"time"
 
 	"bulkhead/internal/linux/nlattr"
+	"bulkhead/internal/linux/sysroot"
 
 	"golang.org/x/sys/unix"
 )
@@ -57,6 +59,17 @@ func Senders() ([]Sender, error) {
 		}
 	}
 	return all, nil
+}
+
+// Elsewhere says whether a process is in another network namespace than this one, so that Senders has none of its
+// connections. One that is gone is nowhere.
+func Elsewhere(root *sysroot.FS, pid int) bool {
+	own, err := root.Readlink("/proc/self/ns/net")
+	if err != nil {
+		return false
+	}
+	space, err := root.Readlink("/proc/" + strconv.Itoa(pid) + "/ns/net")
+	return err == nil && space != own
 }
 
 // parseSenders adds the connections of an answer of inet_diag to a list, without those that no process holds.
