@@ -84,7 +84,8 @@ func (w *Window) unseen(v *Group) bool {
 func (w *Window) describeNetwork(v *Group, row *Row) {
 	switch row.Who {
 	case Outside:
-		row.Did = "the kernel, processes of no group or of other network namespaces, and what is not TCP send over the same interfaces"
+		row.Did = "the kernel, processes of no group or of other network namespaces, and what is not TCP send over " +
+			"the same interfaces"
 	case OwnLimit:
 		row.Did, row.Command = w.holds(v, "network.egress")
 	case OwnLoad:

@@ -39,7 +39,8 @@ func TestOutsiders(t *testing.T) {
 		14: {did(1, 90, 9*time.Second, 0), "late (user c)"}, // began before, and was not seen
 		15: {did(1, 150, 0, 8<<12), "reader (user backup)"}, // began meanwhile
 	}
-	got := outsiders(first, last, map[int]string{16: "db"}, 100, 2, func(pid int) idset.Set { return idset.New(pid - 10) })
+	mayRunOn := func(pid int) idset.Set { return idset.New(pid - 10) }
+	got := outsiders(first, last, map[int]string{16: "db"}, 100, 2, mayRunOn)
 	want := []attribution.Outsider{{Name: "dd (user b)", CPU: 2, CPUs: idset.New(3)},
 		{Name: "unit cron.service", CPU: 1, CPUs: idset.New(0)},
 		{Name: "reader (user backup)", IO: attribution.IO{ReadBytes: 4 << 12, Reads: 4}}}
@@ -115,8 +116,7 @@ func TestElsewhere(t *testing.T) {
 		}
 	}
 	w := &attribution.Window{Groups: []attribution.Group{{Name: "db"}, {Name: "box"}, {Name: "gone"}}}
-	l := &Look{host: host.New(dir)}
-	l.elsewhere(w, map[int]string{7: "db", 8: "box", 9: "gone"})
+	elsewhere(host.New(dir), w, map[int]string{7: "db", 8: "box", 9: "gone"})
 	if w.Groups[0].Elsewhere || !w.Groups[1].Elsewhere || w.Groups[2].Elsewhere {
 		t.Errorf("%+v", w.Groups)
 	}

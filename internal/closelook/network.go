@@ -40,10 +40,10 @@ func connections(h *host.Host, members map[int]string) (all map[uint32]connectio
 }
 
 // elsewhere marks groups of which processes are in another network namespace: the connections there are not listed.
-func (l *Look) elsewhere(w *attribution.Window, members map[int]string) {
+func elsewhere(h *host.Host, w *attribution.Window, members map[int]string) {
 	away := map[string]bool{}
 	for pid, group := range members {
-		away[group] = away[group] || sockets.Elsewhere(l.host.Root, pid)
+		away[group] = away[group] || sockets.Elsewhere(h.Root, pid)
 	}
 	for i := range w.Groups {
 		w.Groups[i].Elsewhere = away[w.Groups[i].Name]

@@ -336,10 +336,21 @@ func (t *trial) Hold(ctx context.Context) error {
 	// A change that began is done with, whatever the signal: half of it would be undone, and take as long.
 	reply, _, err := t.s.Do(context.WithoutCancel(ctx), t.request())
 	if err != nil {
+		t.waits = mayHold(err, time.Now())
 		return err
 	}
 	t.began, t.waits = true, reply.Confirm
 	return nil
+}
+
+// mayHold is until when a hold may be in force that failed; zero where it is not. One that was refused changed nothing;
+// of any other, as where the agent ended before its answer, that is not known.
+func mayHold(err error, now time.Time) time.Time {
+	switch api.CodeOf(err) {
+	case api.CodeUsage, api.CodeRefused, api.CodeLocked:
+		return time.Time{}
+	}
+	return now.Add(holdFor)
 }
 
 // Lift implements experiment.Subject.

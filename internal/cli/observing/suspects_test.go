@@ -1,6 +1,7 @@
 package observing
 
 import (
+	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -121,5 +122,17 @@ func TestSuspectsOfNothing(t *testing.T) {
 	_, err := verb(filepath.Join(t.TempDir(), "none"), "suspects", "victim", "--at", "01:04")
 	if err == nil || api.HintOf(err) == "" {
 		t.Errorf("without a record: %v", err)
+	}
+}
+
+// An experiment whose hold got no answer does not say that nothing is held.
+func TestMayHold(t *testing.T) {
+	now := time.Now()
+	for code, may := range map[api.Code]bool{api.CodeLocked: false, api.CodeRefused: false, api.CodeUsage: false,
+		api.CodeFailed: true, api.CodeInterrupted: true} {
+		until := mayHold(&api.Error{Code: code, Err: errors.New("no answer")}, now)
+		if may != until.Equal(now.Add(holdFor)) || may == until.IsZero() {
+			t.Errorf("after an error of code %d it may be held until %v", code, until)
+		}
 	}
 }

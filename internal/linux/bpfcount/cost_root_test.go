@@ -280,7 +280,8 @@ func TestHolds(t *testing.T) {
 			t.Errorf("%+v: %t, %t", tt, met, shown)
 		}
 	}
-	if low, high := spread([]float64{3, 3, 3, 3, 3, 1, 1, 1, 9, 9, 2, 2, 2, 2, 2, 2, 2, 2, 2, 7}); low != 2 || high != 3 {
+	low, high := spread([]float64{3, 3, 3, 3, 3, 1, 1, 1, 9, 9, 2, 2, 2, 2, 2, 2, 2, 2, 2, 7})
+	if low != 2 || high != 3 {
 		t.Errorf("%v to %v", low, high)
 	}
 }

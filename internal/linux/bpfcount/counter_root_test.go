@@ -400,6 +400,32 @@ func TestMoreDirectoriesThanAreTold(t *testing.T) {
 	}
 }
 
+// Two count at once, as an agent and a person do: neither sees the other, and one that ends takes nothing from the other.
+func TestTwoCountAtOnce(t *testing.T) {
+	one, two := counting(t), counting(t)
+	b := groupsOf(t, "victim", "hog")
+	v := b.spin(t, "victim", 0)
+	b.spin(t, "hog", 0)
+	check(t, one.Watch(b.ids))
+	check(t, two.Watch(map[string][]uint64{"other name": b.ids["victim"]}))
+	time.Sleep(200 * time.Millisecond)
+	before, err := two.Read()
+	check(t, err)
+	by := delays(t, v)
+	first := during(t, one, span/2)["victim"]
+	check(t, one.Close())
+	time.Sleep(span / 2)
+	by = delays(t, v) - by
+	after, err := two.Read()
+	check(t, err)
+	all := since(before, after)["other name"]
+	adds(t, "victim", first)
+	adds(t, "other name", all)
+	if !near(all.Waited, by, 0.05) || first.Waited < all.Waited/4 || first.Others["hog"] == 0 || all.Outside == 0 {
+		t.Errorf("one has %+v, the other %+v of %v", first, all, by)
+	}
+}
+
 // A process that is killed leaves no program behind.
 func TestKilledLeavesNothing(t *testing.T) {
 	counting(t).Close()
