@@ -137,8 +137,8 @@ func unitOf(p *procfs.Process) string {
 
 // outsiders is what processes did between two readings, by their names, the one that used most CPU time first. A
 // process has what its children did as soon as it has waited for them, so what was counted of one before that is gone
-// is taken off its nearest ancestor that lives. One that came into a group, a member, is not gone: nobody has waited for
-// it. One that began after since counts as a whole.
+// is taken off its nearest ancestor that lives. One that came into a group, a member, is not gone: nobody has waited
+// for it. One that began after since counts as a whole.
 // mayRunOn says on which CPUs a process may run, and is asked of those that used a hundredth of a CPU.
 func outsiders(first, last map[int]process, members map[int]string, since uint64, seconds float64,
 	mayRunOn func(pid int) idset.Set) []attribution.Outsider {

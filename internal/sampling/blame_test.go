@@ -112,7 +112,8 @@ func TestSampleSaysWhyNothingIsCounted(t *testing.T) {
 		for range 5 {
 			s := readBlame(t, b, k)
 			m := noMeter()
-			if _, err := b.source(k.watched.Load)(t.Context(), m); err != nil || !strings.Contains(m.Remarked(), "no BTF") {
+			_, err := b.source(k.watched.Load)(t.Context(), m)
+			if err != nil || !strings.Contains(m.Remarked(), "no BTF") {
 				t.Fatalf("it says %q: %v", m.Remarked(), err)
 			}
 			if c := s.Host.Counting; c == nil || c.On || c.Why != string(bpfcount.NoBTF) || c.Error == "" ||
@@ -220,7 +221,8 @@ func TestTwiceCountsAllTheTime(t *testing.T) {
 				t.Fatal(err)
 			}
 			w := attribution.Between(before, after)
-			if len(w.Groups) != 1 || w.Groups[0].Blame == nil || math.Abs(w.Groups[0].Blame.Own-1) > 0.01 || opened != 1 {
+			if len(w.Groups) != 1 || w.Groups[0].Blame == nil || math.Abs(w.Groups[0].Blame.Own-1) > 0.01 ||
+				opened != 1 {
 				t.Errorf("in %v %d were opened: %+v", span, opened, w.Groups)
 			}
 			if b.counts != nil {

@@ -400,7 +400,8 @@ func TestMoreDirectoriesThanAreTold(t *testing.T) {
 	}
 }
 
-// Two count at once, as an agent and a person do: neither sees the other, and one that ends takes nothing from the other.
+// Two count at once, as an agent and a person do: neither sees the other, and one that ends takes nothing from the
+// other.
 func TestTwoCountAtOnce(t *testing.T) {
 	one, two := counting(t), counting(t)
 	b := groupsOf(t, "victim", "hog")

@@ -79,8 +79,8 @@ func why(err error, noBTF bool, lockdown string) Why {
 	return OtherReason
 }
 
-// ErrNoController says that a directory of cgroup v2 has no CPU controller: the kernel schedules its threads as those of
-// the nearest directory above it that has one, and the programs see them there.
+// ErrNoController says that a directory of cgroup v2 has no CPU controller: the kernel schedules its threads as those
+// of the nearest directory above it that has one, and the programs see them there.
 var ErrNoController = errors.New("it has no CPU controller")
 
 // Directory is the number of a directory of the cgroup file system, as the programs know it. Errors: ErrNoController.
