@@ -1,7 +1,7 @@
 // Package ownfile reads and writes the files of configuration that are bulkhead's own: a heading with a sum tells
 // whether somebody edited one since. An edited file is kept beside the new one, under its name with Edited added, and
 // ".2" and so on where a different text is there already. The programs that these files are for read none of the kept
-// ones.
+// ones. An undo that gives such a text back moves the kept file into its place, with its mode and owner.
 package ownfile
 
 import (
@@ -9,10 +9,14 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"bulkhead/internal/atomicfile"
 )
@@ -62,6 +66,9 @@ func Write(at, body string, emptied bool) error {
 		if _, ours := Body(string(text)); ours {
 			break
 		}
+		if body == AsLeft+string(text) {
+			return nil
+		}
 		if err := os.Rename(at, aside(at, string(text))); err != nil {
 			return fmt.Errorf("keep what somebody edited: %w", err)
 		}
@@ -80,6 +87,14 @@ func Write(at, body string, emptied bool) error {
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as distributions have it
 		return err
+	}
+	if text, foreign := strings.CutPrefix(body, AsLeft); foreign {
+		if name := aside(at, text); isKept(name, text) {
+			if err := os.Rename(name, at); err != nil {
+				return fmt.Errorf("give back what somebody edited: %w", err)
+			}
+			return atomicfile.SyncDir(atomicfile.OS{}, dir)
+		}
 	}
 	owner, err := OwnerOf(dir)
 	if err == nil {
@@ -122,9 +137,28 @@ func Tidy(at string, emptied bool) error {
 func aside(at, text string) string {
 	name := at + Edited
 	for n := 2; ; n++ {
-		if kept, err := os.ReadFile(name); errors.Is(err, fs.ErrNotExist) || err == nil && string(kept) == text {
+		if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) || isKept(name, text) {
 			return name
 		}
 		name = fmt.Sprintf("%s%s.%d", at, Edited, n)
 	}
+}
+
+// isKept says whether a regular file of one name holds a text. It waits for nobody: the directory may belong to the
+// account of a database.
+func isKept(name, text string) bool {
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() != int64(len(text)) {
+		return false
+	}
+	if is, known := info.Sys().(*syscall.Stat_t); !known || is.Nlink != 1 {
+		return false
+	}
+	got, err := io.ReadAll(io.LimitReader(f, int64(len(text))+1))
+	return err == nil && string(got) == text
 }

@@ -108,3 +108,64 @@ func TestOfItsDirectory(t *testing.T) {
 		}
 	}
 }
+
+// What somebody else wrote comes back with its mode and its owner, and with no copy left; where nobody kept it,
+// readable for all. A FIFO under the name of a kept file is waited for by nobody.
+func TestForeignComesBack(t *testing.T) {
+	const theirs = "theirs\n"
+	for _, tt := range []struct {
+		name string
+		mode os.FileMode
+		lose bool // the kept file is taken away meanwhile
+	}{{"secret", 0o600, false}, {"for its group", 0o640, false}, {"nobody kept it", 0o644, true}} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir, owner := t.TempDir(), os.Geteuid()
+			at := filepath.Join(dir, "own.conf")
+			if err := os.WriteFile(at, []byte(theirs), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := syscall.Mkfifo(at+".edited", 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if owner == 0 && !tt.lose {
+				owner = 12345
+				if err := os.Chown(at, owner, 54321); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.Chmod(at, tt.mode); err != nil {
+				t.Fatal(err)
+			}
+			for _, body := range []string{"ours\n", "ours, too\n"} {
+				if err := ownfile.Write(at, body, false); err != nil {
+					t.Fatal(err)
+				}
+			}
+			kept := at + ".edited.2"
+			if text, err := os.ReadFile(kept); err != nil || string(text) != theirs {
+				t.Fatalf("kept: %q, %v", text, err)
+			}
+			if tt.lose {
+				if err := os.Remove(kept); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 2 {
+				if err := ownfile.Write(at, ownfile.AsLeft+theirs, false); err != nil {
+					t.Fatal(err)
+				}
+			}
+			text, err := os.ReadFile(at)
+			info, statErr := os.Stat(at)
+			if err != nil || statErr != nil || string(text) != theirs {
+				t.Fatalf("it is %q, %v, %v", text, err, statErr)
+			}
+			if is := info.Sys().(*syscall.Stat_t); info.Mode() != tt.mode || int(is.Uid) != owner {
+				t.Errorf("it has mode %v and owner %d, want %v and %d", info.Mode(), is.Uid, tt.mode, owner)
+			}
+			if _, err := os.Lstat(kept); !os.IsNotExist(err) {
+				t.Errorf("a copy is left: %v", err)
+			}
+		})
+	}
+}
