@@ -48,12 +48,16 @@ func TestTunedHost(t *testing.T) {
 	for _, d := range dsn {
 		logins = append(logins, "--dsn", d)
 	}
-	for _, f := range aboveInfo(advice(t, dsn...)) {
+	rep := advice(t, dsn...)
+	for _, u := range rep.Undecided {
+		t.Logf("not decided: %s %v: %+v", u.Rule, u.On, u.Missing)
+	}
+	for _, f := range aboveInfo(rep) {
 		t.Logf("before: %s %s %v: %s", f.Severity, f.Rule, f.On, f.Title)
 	}
 	before := configuration(t)
 
-	apply := slices.Concat([]string{"tune", "apply", "--severity", "info"}, logins)
+	apply := slices.Concat([]string{"tune", "apply", "--severity", "info", slow}, logins)
 	t.Logf("bulkhead %s\n%s", strings.Join(apply, " "), run(t, apply...))
 	restarted(t)
 	for _, f := range aboveInfo(advice(t, dsn...)) {

@@ -108,7 +108,7 @@ func TestHugePagesByTune(t *testing.T) {
 	hugeServers(t, "try")
 
 	var plan []planned
-	ask(t, &plan, "tune", "plan", "MEM-47")
+	ask(t, &plan, "tune", "plan", "MEM-47", slow)
 	if len(plan) != 1 {
 		t.Fatalf("the plan is %+v", plan)
 	}
@@ -117,7 +117,7 @@ func TestHugePagesByTune(t *testing.T) {
 	limits := map[string]string{"mysql3306": setTo(t, plan[0], "mysql3306:memory.huge"),
 		"postgresql5432": setTo(t, plan[0], "postgresql5432:memory.huge")}
 	t.Logf("%s", run(t, "memory"))
-	t.Logf("%s", run(t, "tune", "apply", "MEM-47"))
+	t.Logf("%s", run(t, "tune", "apply", "MEM-47", slow))
 	if got := readTrimmed(t, nrHugePages); got != pages {
 		t.Fatalf("the pool has %s pages, and %s were planned", got, pages)
 	}

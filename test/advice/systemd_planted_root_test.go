@@ -27,7 +27,11 @@ import (
 	"bulkhead/internal/testhost"
 )
 
-const program = "/lab/bin/bulkhead"
+const (
+	program = "/lab/bin/bulkhead"
+	// slow is for emulation on a busy host.
+	slow = "--wait=90s"
+)
 
 // sh runs a script that is to succeed and gives what it printed.
 func sh(t *testing.T, script string) string {
@@ -69,7 +73,7 @@ func run(t *testing.T, args ...string) string {
 
 func advice(t *testing.T, dsn ...string) *advise.Report {
 	t.Helper()
-	args := []string{"advise"}
+	args := []string{"advise", slow}
 	for _, d := range dsn {
 		args = append(args, "--dsn", d)
 	}
@@ -131,7 +135,7 @@ func mountedAs(t *testing.T) string {
 func inSandbox(t *testing.T, k kept) {
 	t.Helper()
 	const box = "systemd-run --quiet --wait --pipe -p ProtectSystem=strict -p 'ReadWritePaths=/var/lib /run' " + program
-	t.Log(sh(t, box+" tune apply IO-13 FS-01"))
+	t.Log(sh(t, box+" tune apply IO-13 FS-01 "+slow))
 	line := strings.TrimSpace(sh(t, "grep -F /mnt/odd /etc/fstab"))
 	if now := mountedAs(t); !strings.HasSuffix(line, "ext4 defaults,nofail,noatime,nodiscard 0 2") &&
 		!strings.HasSuffix(line, "ext4 defaults,nofail,nodiscard,noatime 0 2") ||
@@ -295,7 +299,7 @@ func tune(t *testing.T) {
 		logins = append(logins, "--dsn", d)
 	}
 	var plan []planned
-	ask(t, &plan, slices.Concat([]string{"tune", "plan"}, logins)...)
+	ask(t, &plan, slices.Concat([]string{"tune", "plan", slow}, logins)...)
 	for _, p := range plan {
 		if p.ByHand == "" {
 			k.Settable[p.Rule] = true
@@ -307,7 +311,7 @@ func tune(t *testing.T) {
 		}
 	}
 	inSandbox(t, k)
-	apply := slices.Concat([]string{"tune", "apply", "--severity", "info"}, logins)
+	apply := slices.Concat([]string{"tune", "apply", "--severity", "info", slow}, logins)
 	t.Logf("bulkhead %s\n%s", strings.Join(apply, " "), run(t, apply...))
 	k.Tuned = kernel(t)
 	etc := configuration(t)
