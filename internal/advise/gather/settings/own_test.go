@@ -60,3 +60,20 @@ func TestPlaces(t *testing.T) {
 		}
 	}
 }
+
+// A file of one instance is none that another one has at once.
+func TestHasAtOnce(t *testing.T) {
+	h := host.New(linuxtest.Unpack(t, linuxtest.Text(t, "storage/dbhost")))
+	const own = "/var/lib/postgresql/15/main/conf.d/zz-bulkhead.conf"
+	for _, c := range []struct {
+		instance, file string
+		want           bool
+	}{
+		{"postgresql5432", own, true}, {"postgresql5432", "/srv/pg2/conf.d/zz-bulkhead.conf", false},
+		{"postgresql5433", own, false}, {"mysql3306", "/etc/mysql/conf.d/zz-bulkhead.cnf", false},
+	} {
+		if got := HasAtOnce(h, c.instance, c.file); got != c.want {
+			t.Errorf("%s has %s at once: %t", c.instance, c.file, got)
+		}
+	}
+}
