@@ -39,10 +39,16 @@ func TestTunedHost(t *testing.T) {
 	for _, row := range readStays(t) {
 		stays[row.Rule] = row.Fresh
 	}
-	sh(t, `mkdir -p /mnt/data/redis; : >/etc/resolv.conf
+	// An installer writes lines of fstab; the machine has mounted its disks by itself.
+	sh(t, `printf 'LABEL=data /mnt/data ext4 defaults 0 2\n/dev/disk/by-uuid/%s / ext4 defaults 0 1\n' \
+			"$(findmnt -no UUID /)" >>/etc/fstab
+		mkdir -p /mnt/data/redis; : >/etc/resolv.conf
 		systemctl stop tuned; rm -f /etc/tuned/active_profile
 		systemd-run --quiet --unit=clean-redis -p Restart=no redis-server --dir /mnt/data/redis --appendonly yes`)
-	t.Cleanup(func() { sh(t, "systemctl stop clean-redis; rm -r /mnt/data/redis; systemctl restart mariadb") })
+	t.Cleanup(func() {
+		sh(t, "systemctl stop clean-redis; rm -r /mnt/data/redis; systemctl restart mariadb; sed -i '/defaults 0 [12]$/d' "+
+			"/etc/fstab")
+	})
 	sh(t, "until redis-cli ping >/dev/null; do sleep 1; done")
 	logins := []string{}
 	for _, d := range dsn {

@@ -58,21 +58,8 @@ func Write(at, body string, emptied bool) error {
 	if err := Tidy(at, emptied && body == ""); err != nil {
 		return err
 	}
-	text, err := os.ReadFile(at)
-	switch {
-	case errors.Is(err, fs.ErrNotExist) && body == "":
-		return nil
-	case err == nil:
-		if _, ours := Body(string(text)); ours {
-			break
-		}
-		if body == AsLeft+string(text) {
-			return nil
-		}
-		if err := os.Rename(at, aside(at, string(text))); err != nil {
-			return fmt.Errorf("keep what somebody edited: %w", err)
-		}
-	case !errors.Is(err, fs.ErrNotExist):
+	there, err := setAside(at, body)
+	if err != nil || there {
 		return err
 	}
 	dir := filepath.Dir(at)
@@ -88,13 +75,8 @@ func Write(at, body string, emptied bool) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as distributions have it
 		return err
 	}
-	if text, foreign := strings.CutPrefix(body, AsLeft); foreign {
-		if name := aside(at, text); isKept(name, text) {
-			if err := os.Rename(name, at); err != nil {
-				return fmt.Errorf("give back what somebody edited: %w", err)
-			}
-			return atomicfile.SyncDir(atomicfile.OS{}, dir)
-		}
+	if back, err := giveBack(at, body); err != nil || back {
+		return err
 	}
 	owner, err := OwnerOf(dir)
 	if err == nil {
@@ -107,6 +89,43 @@ func Write(at, body string, emptied bool) error {
 		return err
 	}
 	return atomicfile.SyncDir(atomicfile.OS{}, filepath.Dir(dir))
+}
+
+// setAside keeps what somebody edited under another name, where a body is to come into its place. It says whether the
+// file is as it is to be already.
+func setAside(at, body string) (there bool, err error) {
+	text, err := os.ReadFile(at)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return body == "", nil
+	case err != nil:
+		return false, err
+	case body == AsLeft+string(text):
+		return true, nil
+	}
+	if _, ours := Body(string(text)); ours {
+		return false, nil
+	}
+	if err := os.Rename(at, aside(at, string(text))); err != nil {
+		return false, fmt.Errorf("keep what somebody edited: %w", err)
+	}
+	return false, nil
+}
+
+// giveBack moves the kept file with the text of a body into its place; it says no where there is none.
+func giveBack(at, body string) (back bool, err error) {
+	text, foreign := strings.CutPrefix(body, AsLeft)
+	if !foreign {
+		return false, nil
+	}
+	name := aside(at, text)
+	if !isKept(name, text) {
+		return false, nil
+	}
+	if err := os.Rename(name, at); err != nil {
+		return false, fmt.Errorf("give back what somebody edited: %w", err)
+	}
+	return true, atomicfile.SyncDir(atomicfile.OS{}, filepath.Dir(at))
 }
 
 // Left says whether somebody who was killed while he wrote a file left something: what was to become the file, or,
