@@ -91,7 +91,10 @@ func governed(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("%s", run(t, "--policy", file, "apply"))
-	t.Cleanup(func() { run(t, "release", "--all") })
+	t.Cleanup(func() {
+		run(t, "release", "--all")
+		sh(t, "rm -r /var/lib/bulkhead") // a host that was released is not tuned by the tests after this one
+	})
 }
 
 // A MariaDB and a PostgreSQL are told to use huge pages, and there are none: tune makes the pool that both take, with a
