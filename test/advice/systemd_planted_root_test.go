@@ -262,7 +262,11 @@ func TestPlantedFaults(t *testing.T) {
 			t.Logf("not decided: %s %v: %+v", u.Rule, u.On, u.Missing)
 		}
 	}
-	t.Run("peers", peers)
+	if testing.Short() {
+		t.Log("what the peers say of it takes minutes: LONG=1")
+	} else {
+		t.Run("peers", peers)
+	}
 	t.Run("tune", tune)
 }
 
