@@ -46,8 +46,8 @@ func TestTunedHost(t *testing.T) {
 		systemctl stop tuned; rm -f /etc/tuned/active_profile
 		systemd-run --quiet --unit=clean-redis -p Restart=no redis-server --dir /mnt/data/redis --appendonly yes`)
 	t.Cleanup(func() {
-		sh(t, "systemctl stop clean-redis; rm -r /mnt/data/redis; systemctl restart mariadb; sed -i '/defaults 0 [12]$/d' "+
-			"/etc/fstab")
+		sh(t, "systemctl stop clean-redis; rm -r /mnt/data/redis; systemctl restart mariadb; "+
+			"sed -i '/defaults 0 [12]$/d' /etc/fstab")
 	})
 	sh(t, "until redis-cli ping >/dev/null; do sleep 1; done")
 	logins := []string{}
