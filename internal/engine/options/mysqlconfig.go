@@ -91,6 +91,8 @@ func (r *mysqlConfigReader) file(name string, depth int) (found bool) {
 		case ours:
 			key, value, _ := strings.Cut(line, "=")
 			option := mysqlOption(strings.TrimSpace(key))
+			delete(r.config.from, otherForm(option))
+			delete(r.config.values, otherForm(option))
 			r.config.values[option], r.config.from[option] = mysqlValue(value), name+":"+strconv.Itoa(number)
 			r.config.shared[option] = shared
 			r.config.lines = append(r.config.lines, r.config.from[option])
@@ -183,6 +185,26 @@ func (o MySQLOptions) Value(name string) string {
 	return o.Files.values[name]
 }
 
+// Switched is where an option is set that skip-NAME switches off, and its value: the form that the server reads last
+// has the word. From is "" where it is not set.
+func (o MySQLOptions) Switched(name string) (value, from string) {
+	_, on := o.Args[name]
+	if _, off := o.Args[skip+name]; !on && (off || o.Files.from[skip+name] != "") {
+		return "OFF", o.From(skip + name)
+	}
+	return o.Value(name), o.From(name)
+}
+
+const skip = "skip_"
+
+// otherForm is the name under which an option is switched off, or on, where skip-NAME does so.
+func otherForm(option string) string {
+	if name, off := strings.CutPrefix(option, skip); off {
+		return name
+	}
+	return skip + option
+}
+
 // Offline says whether the server is told not to use TCP.
 func (o MySQLOptions) Offline() bool {
 	_, onLine := o.Args["skip_networking"]
@@ -209,6 +231,7 @@ func MySQLArgs(args []string) map[string]string {
 				i++
 				value = rest[i]
 			}
+			delete(opts, otherForm(name))
 			opts[name] = value
 			continue
 		}

@@ -75,3 +75,27 @@ func TestPostgresSettings(t *testing.T) {
 		t.Error("a loop of includes and a missing file are not told: " + fmt.Sprint(unread))
 	}
 }
+
+// Of an option and its skip-NAME the last one counts, and the command line before files.
+func TestSwitched(t *testing.T) {
+	const off = "[mysqld]\nskip-innodb-doublewrite\n"
+	for _, c := range []struct{ file, arg, value, from string }{
+		{off, "", "OFF", "/etc/my.cnf:2"}, {off + "innodb_doublewrite = ON\n", "", "ON", "/etc/my.cnf:3"},
+		{"[mysqld]\ninnodb-doublewrite = ON\nskip_innodb_doublewrite\n", "", "OFF", "/etc/my.cnf:3"},
+		{off, "--innodb-doublewrite=ON", "ON", "the command line"},
+		{"[mysqld]\ninnodb_doublewrite = ON\n", "--skip-innodb-doublewrite", "OFF", "the command line"},
+		{"[mysqld]\n", "", "", ""},
+	} {
+		args := MySQLArgs([]string{"mysqld", c.arg})
+		read := func(name string) []byte {
+			if name == "/etc/my.cnf" {
+				return []byte(c.file)
+			}
+			return nil
+		}
+		o := MySQLOptions{args, readMySQLConfig(read, nil, args)}
+		if value, from := o.Switched("innodb_doublewrite"); value != c.value || from != c.from {
+			t.Errorf("%q %s: %q from %q", c.file, c.arg, value, from)
+		}
+	}
+}

@@ -135,7 +135,7 @@ func readWith(h *host.Host, inst engine.Instance, file, name, value string) (r r
 	switch inst.Engine {
 	case engine.MySQL:
 		o := reader.MySQLWith(p, names)
-		r.from = cmp.Or(o.From("skip_"+name), o.From(name))
+		_, r.from = o.Switched(name)
 		if strings.Contains(string(reader.File(p.PID, path.Join(inst.DataDir, "mysqld-auto.cnf"))),
 			strconv.Quote(name)) {
 			r.barred = "mysqld-auto.cnf sets it, which is read last: SET PERSIST " + name + " = " + value

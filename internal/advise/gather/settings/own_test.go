@@ -37,6 +37,8 @@ func TestPlaces(t *testing.T) {
 			"mysql3306", "sync_binlog", "1", "", "SET PERSIST sync_binlog = 1"},
 		"a short form": {my + dirs + "[mysqld]\nskip-innodb-doublewrite\n" + inside, "mysql3306",
 			"innodb_doublewrite", "ON", "", "/etc/mysql/my.cnf:7 sets it"},
+		"a short form before it": {my + "skip-innodb-doublewrite\n" + dirs + inside, "mysql3306", "innodb_doublewrite",
+			"ON", "/etc/mysql/mysql.conf.d/zz-bulkhead.cnf", ""},
 		"a value that can do harm": {my + dirs + inside, "mysql3306", "innodb_doublewrite", "OFF", "",
 			"data can be lost"},
 		"a value for a person": {my + dirs + inside, "mysql3306", "sync_binlog", "", "", "for you to choose"},

@@ -147,13 +147,12 @@ func mysqlFiles(h *host.Host, reader options.Reader, p *procfs.Process, inst eng
 	persisted := string(reader.File(p.PID, path.Join(inst.DataDir, "mysqld-auto.cnf")))
 	_, noFiles := o.Args["no_defaults"]
 	return func(name, byDefault string) (options.Setting, error) {
+		value, from := o.Switched(name)
 		switch {
 		case strings.Contains(persisted, strconv.Quote(name)):
 			return options.Setting{}, errors.New("mysqld-auto.cnf (SET PERSIST) sets it; " + askHint)
-		case o.From("skip_"+name) != "":
-			return options.Setting{Value: "OFF", From: o.From("skip_" + name)}, nil
-		case o.From(name) != "":
-			return options.Setting{Value: o.Value(name), From: o.From(name)}, nil
+		case from != "":
+			return options.Setting{Value: value, From: from}, nil
 		case o.Files.Path == "" && !noFiles:
 			return options.Setting{}, errors.New("no option file could be read")
 		case byDefault == "":
