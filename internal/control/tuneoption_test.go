@@ -1,6 +1,8 @@
 package control
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -118,7 +120,7 @@ func TestTuneOption(t *testing.T) {
 // A file that somebody else wrote, with two settings of ours in its place: one of them goes alone, and stays away; with
 // the other one the file comes back as it was, its mode too. The same by one release.
 func TestTuneOptionForeign(t *testing.T) {
-	const theirs = "[mysqld]\nsync_binlog = 7\n"
+	const theirs = "[mysqld]\nsync_binlog = 7 # f\xfcr die Nacht\n" // no UTF-8, which the journal is in
 	for _, one := range []bool{true, false} {
 		m := optionMachine(t)
 		at := filepath.Join(m.root, myFile)
@@ -149,6 +151,45 @@ func TestTuneOptionForeign(t *testing.T) {
 			t.Errorf("a copy is left: %v", err)
 		}
 	}
+}
+
+// Killed after any step such a file is as it was, with its mode, or kept beside ours.
+func TestTuneOptionForeignKilled(t *testing.T) {
+	const theirs = "[mysqld]\nsync_binlog = 7 # f\xfcr die Nacht\n"
+	tuned := "644: [mysqld]\ninnodb_flush_log_at_trx_commit = 1\nsync_binlog = 1\n; 640: " + theirs
+	tuneKilled(t, tuneTrial{
+		machine: func(t *testing.T) *machine {
+			t.Helper()
+			m := optionMachine(t)
+			m.put(myFile, theirs)
+			m.must(os.Chmod(filepath.Join(m.root, myFile), 0o640))
+			return m
+		},
+		settings: []state.Tuned{syncBinlog, flushLog}, untuned: "640: " + theirs, tuned: tuned, steps: 2,
+		step: func(*machine, plan.Step) {},
+		held: func(m *machine) string {
+			var held []string
+			for _, file := range []string{myFile, myFile + ownfile.Edited, myFile + ownfile.Edited + ".2"} {
+				at := filepath.Join(m.root, file)
+				text, err := os.ReadFile(at)
+				if os.IsNotExist(err) {
+					continue
+				}
+				info, statErr := os.Stat(at)
+				m.must(errors.Join(err, statErr))
+				body, ours := ownfile.Body(string(text))
+				if !ours {
+					body = string(text)
+				}
+				held = append(held, fmt.Sprintf("%o: %s", info.Mode().Perm(), body))
+			}
+			return strings.Join(held, "; ")
+		},
+		boot: func(m *machine) {
+			m.put("proc/sys/kernel/random/boot_id", "11111111-2222-3333-4444-555555555555\n")
+			m.reopened(-1)
+		},
+	})
 }
 
 // Killed after any step they are as they were, over a boot too.

@@ -254,12 +254,15 @@ func TestTransparentOfUnits(t *testing.T) {
 
 // All times grow with that of an area.
 func TestWait(t *testing.T) {
-	for _, c := range []struct{ wait, area, ask time.Duration }{
-		{0, 5 * time.Second, 3 * time.Second}, {50 * time.Second, 50 * time.Second, 30 * time.Second},
+	for _, c := range []struct{ wait, area, ask, unit time.Duration }{
+		{0, 5 * time.Second, 3 * time.Second, 2 * time.Second},
+		{50 * time.Second, 50 * time.Second, 30 * time.Second, 20 * time.Second},
+		{time.Second, time.Second, 600 * time.Millisecond, 400 * time.Millisecond},
 	} {
 		o := Options{Wait: c.wait}
-		if area, ask := o.in(AreaTime), o.in(settings.AskTime); area != c.area || ask != c.ask {
-			t.Errorf("%s: %s and %s", c.wait, area, ask)
+		if area, ask, unit := o.in(AreaTime), o.in(settings.AskTime), o.in(unitTime); area != c.area || ask != c.ask ||
+			unit != c.unit {
+			t.Errorf("%s: %s, %s and %s", c.wait, area, ask, unit)
 		}
 	}
 }

@@ -40,7 +40,7 @@ func (o Options) in(usual time.Duration) time.Duration {
 	if o.Wait == 0 {
 		return usual
 	}
-	return time.Duration(float64(usual) * o.Wait.Seconds() / AreaTime.Seconds()).Round(time.Second)
+	return time.Duration(float64(usual) * o.Wait.Seconds() / AreaTime.Seconds()).Round(time.Millisecond)
 }
 
 // Units reads properties of a unit of systemd, with the types that D-Bus has for them.
@@ -102,7 +102,7 @@ func Facts(ctx context.Context, h *host.Host, o Options) *fact.Set {
 	})
 	placing := start(areaTime, func() result[*placed] { p, err := places(h); return result[*placed]{p, err} })
 	zfsing := start(areaTime, func() result[*zfsdata.Layout] {
-		l, err := zfsdata.Read(ctx, h, o.ZFS, areaTime-time.Second)
+		l, err := zfsdata.Read(ctx, h, o.ZFS, areaTime*4/5)
 		return result[*zfsdata.Layout]{l, err}
 	})
 	serving := start(areaTime+o.serverTime(), func() result[[]server] {

@@ -92,7 +92,7 @@ func Command(out io.Writer, look func() (*transaction.Controller, error), print 
 
 // waitFlag is that of how long reading may take.
 func waitFlag(c *cobra.Command, wait *time.Duration) {
-	c.Flags().DurationVar(wait, "wait", gather.AreaTime, "how long each part of the host (disks, mounts, servers, …) "+
+	usage.SpanFlag(c, wait, "wait", gather.AreaTime, "how long each part of the host (disks, mounts, servers, …) "+
 		"may take to be read")
 }
 
@@ -104,7 +104,7 @@ func factsOf(cmd *cobra.Command, c *transaction.Controller, logins map[string]*d
 		render.Printf(cmd.ErrOrStderr(), "the applied policy cannot be read, and asks no server: %v\n", err)
 	}
 	return gather.Facts(cmd.Context(), c.Host, gather.Options{Logins: logins, Known: known, Units: unitsOf(c),
-		Wait: max(wait, time.Second)})
+		Wait: min(max(wait, time.Second), time.Hour)})
 }
 
 // unitsOf asks systemd, which is connected to when the first question comes.

@@ -90,6 +90,9 @@ func (r *mysqlConfigReader) file(name string, depth int) (found bool) {
 			shared = strings.HasPrefix(strings.TrimSpace(section), "client")
 		case ours:
 			key, value, _ := strings.Cut(line, "=")
+			if name, _, comment := strings.Cut(key, "#"); comment {
+				key, value = name, ""
+			}
 			option := mysqlOption(strings.TrimSpace(key))
 			delete(r.config.from, otherForm(option))
 			delete(r.config.values, otherForm(option))
@@ -102,7 +105,7 @@ func (r *mysqlConfigReader) file(name string, depth int) (found bool) {
 }
 
 func (r *mysqlConfigReader) include(line, dir string, depth int) {
-	directive, name, _ := strings.Cut(line, " ")
+	directive, name, _ := strings.Cut(strings.Replace(line, "\t", " ", 1), " ")
 	name = Absolute(dir, strings.TrimSpace(name))
 	switch directive {
 	case "!include":
@@ -186,11 +189,15 @@ func (o MySQLOptions) Value(name string) string {
 }
 
 // Switched is where an option is set that skip-NAME switches off, and its value: the form that the server reads last
-// has the word. From is "" where it is not set.
+// has the word, and skip-NAME=0 switches it on (my_getopt.cc). From is "" where it is not set.
 func (o MySQLOptions) Switched(name string) (value, from string) {
 	_, on := o.Args[name]
 	if _, off := o.Args[skip+name]; !on && (off || o.Files.from[skip+name] != "") {
-		return "OFF", o.From(skip + name)
+		value = "OFF"
+		if o.Value(skip+name) == "0" {
+			value = "ON"
+		}
+		return value, o.From(skip + name)
 	}
 	return o.Value(name), o.From(name)
 }
@@ -255,6 +262,11 @@ func MySQLArgs(args []string) map[string]string {
 var mysqlShort = map[byte]string{'P': "port", 'h': "datadir", 'b': "basedir", 'u': "user", 'V': "version", '?': "help",
 	'I': "help"}
 
+// mysqlOption is an option's name with "_", without what the server reads past, and skip_NAME for disable-NAME.
 func mysqlOption(name string) string {
-	return strings.TrimPrefix(strings.ReplaceAll(name, "-", "_"), "loose_")
+	name = strings.TrimPrefix(strings.ReplaceAll(name, "-", "_"), "loose_")
+	if option, off := strings.CutPrefix(name, "disable_"); off {
+		return skip + option
+	}
+	return strings.TrimPrefix(name, "enable_")
 }

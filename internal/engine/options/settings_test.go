@@ -85,11 +85,19 @@ func TestSwitched(t *testing.T) {
 		{off, "--innodb-doublewrite=ON", "ON", "the command line"},
 		{"[mysqld]\ninnodb_doublewrite = ON\n", "--skip-innodb-doublewrite", "OFF", "the command line"},
 		{"[mysqld]\n", "", "", ""},
+		{"[mysqld]\nskip-innodb-doublewrite # on ZFS = not needed\n", "", "OFF", "/etc/my.cnf:2"},
+		{"[mysqld]\nskip-innodb-doublewrite = 0\n", "", "ON", "/etc/my.cnf:2"},
+		{"[mysqld]\nloose-disable-innodb-doublewrite\n", "", "OFF", "/etc/my.cnf:2"},
+		{off, "--enable-innodb-doublewrite", "", "the command line"},
+		{"!include\t/etc/off.cnf\n", "", "OFF", "/etc/off.cnf:2"},
 	} {
 		args := MySQLArgs([]string{"mysqld", c.arg})
 		read := func(name string) []byte {
-			if name == "/etc/my.cnf" {
+			switch name {
+			case "/etc/my.cnf":
 				return []byte(c.file)
+			case "/etc/off.cnf":
+				return []byte(off)
 			}
 			return nil
 		}

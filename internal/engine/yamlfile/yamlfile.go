@@ -8,6 +8,7 @@
 package yamlfile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -20,9 +21,12 @@ import (
 
 // File has the settings of a file by their whole names ("net.port"), with their lines. The zero value has none.
 type File struct {
-	Err  error // why the file is not known
-	name string
-	set  map[string]options.Setting
+	Err    error // why the file is not known
+	name   string
+	set    map[string]options.Setting
+	nodes  map[string]bool // names of mappings
+	unread map[string]bool // names of what is not read here, and of what is there twice: nothing below is known
+	opened map[string]bool // names of mappings, which can have more than the file shows: `<<` and `__exec`
 }
 
 // ErrNoMapping says that a text is YAML of another kind: mongod's files of 2.4 are such.
@@ -30,10 +34,13 @@ var ErrNoMapping = errors.New("it is no YAML with names and values")
 
 // Read reads the text of a file.
 func Read(name string, text []byte) *File {
-	f := &File{name: name, set: map[string]options.Setting{}}
+	f := &File{name: name, set: map[string]options.Setting{}, nodes: map[string]bool{}, unread: map[string]bool{},
+		opened: map[string]bool{}}
 	var doc yaml.Node
 	err := yaml.Unmarshal(text, &doc)
 	switch {
+	case err != nil && isLines(string(text)):
+		f.Err = fmt.Errorf("%s: %w", name, ErrNoMapping)
 	case err != nil:
 		f.Err = fmt.Errorf("%s: %w", name, err)
 	case doc.Kind == 0: // nothing but comments
@@ -45,20 +52,37 @@ func Read(name string, text []byte) *File {
 	return f
 }
 
+// isLines says whether a text is lines of NAME = VALUE alone. With a comment between them it is no YAML.
+func isLines(text string) bool {
+	for line := range strings.Lines(text) {
+		name, _, is := strings.Cut(line, "=")
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' && (!is || strings.ContainsAny(name, ":{[#")) {
+			return false
+		}
+	}
+	return true
+}
+
 // add adds what a mapping has. Of what is not read here the name stays, so that it is not known.
 func (f *File) add(above string, of *yaml.Node, depth int) {
 	const deepest = 16
 	for i := 0; i+1 < len(of.Content); i += 2 {
 		key, value := of.Content[i], of.Content[i+1]
 		name := above + key.Value
+		_, again := f.set[name]
 		switch {
+		case key.Kind != yaml.ScalarNode || key.Value == "<<" || key.Value == "__exec" || key.Value == "__rest":
+			f.opened[strings.TrimSuffix(above, ".")] = true
+		case again || f.nodes[name]:
+			f.unread[name] = true
 		case value.Kind == yaml.MappingNode && depth < deepest:
+			f.nodes[name] = true
 			f.add(name+".", value, depth+1)
 		case value.Kind == yaml.ScalarNode && value.ShortTag() == "!!null":
 		case value.Kind == yaml.ScalarNode:
 			f.set[name] = options.Setting{Value: value.Value, From: f.name + ":" + strconv.Itoa(value.Line)}
 		default:
-			f.set[name+"."] = options.Setting{}
+			f.unread[name] = true
 		}
 	}
 }
@@ -68,13 +92,28 @@ func (f *File) Get(name string) (s options.Setting, set bool, err error) {
 	if f.Err != nil {
 		return s, false, f.Err
 	}
-	if s, set = f.set[name]; set {
+	unread := func(part string) error {
+		return fmt.Errorf("%s has %s in a form that is not read here", f.name, part)
+	}
+	s, set = f.set[name]
+	for part := name; part != ""; part = parent(part) {
+		if f.unread[part] {
+			return options.Setting{}, false, unread(part)
+		}
+	}
+	if set {
 		return s, true, nil
 	}
-	for other := range f.set { // a list, an alias, or what is asked for when the server starts (__exec, __rest)
-		if strings.HasPrefix(other, name+".") {
-			return s, false, fmt.Errorf("%s has %s in a form that is not read here", f.name, name)
+	if f.nodes[name] {
+		return s, false, unread(name)
+	}
+	for part := name; part != ""; part = parent(part) {
+		if above := parent(part); f.opened[above] {
+			return s, false, unread(cmp.Or(above, "all"))
 		}
 	}
 	return s, false, nil
 }
+
+// parent is the name of the mapping that a name is in, "" of the whole file.
+func parent(name string) string { return name[:max(0, strings.LastIndexByte(name, '.'))] }

@@ -230,6 +230,8 @@ func InFile(t change.Target) string {
 		return service.File(service.Unit(t))
 	case bootline.KindArgument:
 		return bootline.File
+	case mounted.KindListed:
+		return mounted.UnitFile(mounted.Point(t)) // where fstab has no line for the mount
 	}
 	return ""
 }

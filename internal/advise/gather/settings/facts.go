@@ -32,7 +32,7 @@ func (s Settings) Facts(inst engine.Instance, v fact.Values) {
 		dedicated(s.get, v)
 	case engine.MongoDB:
 		v["instance.numa_interleave"] = fact.Known(false, "mongod has no such setting")
-		mongoCache(s.get, v)
+		mongoCache(s.get, inst.Version, v)
 		mongoMappings(s.get, v)
 	case engine.Cassandra:
 		cassandraFacts(s.get, inst, v, inputs)

@@ -65,10 +65,14 @@ const (
 )
 
 // mongoCache is the cache of the storage engine that mongod runs with.
-func mongoCache(get source, v fact.Values) {
+func mongoCache(get source, version string, v fact.Values) {
+	usual := "wiredTiger"
+	if version != "" && !fact.Since(version, "3.2") {
+		usual = "mmapv1"
+	}
 	limit, known := v.Get("instance.memory_limit").Is.(int64)
 	one := setting{name: "storage.wiredTiger.engineConfig.cacheSizeGB", read: gigasForm}
-	kind, err := get("storage.engine", "wiredTiger")
+	kind, err := get("storage.engine", usual)
 	switch {
 	case err != nil:
 		v["instance.buffer"] = fact.Unknown("%v", err)

@@ -49,10 +49,21 @@ func TestYAMLFiles(t *testing.T) {
 		"read when it starts": {engine.MongoDB, "net:\n  maxIncomingConnections:\n    __exec: /usr/bin/ask\n", "mongod",
 			"instance.connections", nil, "in a form that is not read"},
 		"an alias": {engine.MongoDB, "a: &a {enabled: false}\nstorage:\n  journal: *a\n", "mongod",
-			"instance.journal", true, "default"},
-		"a file of 2.4": {engine.MongoDB, "dbpath = /var/lib/mongodb\nmaxConns = 300\n", "mongod",
+			"instance.journal", nil, "storage.journal in a form that is not read"},
+		"an alias of more": {engine.MongoDB, "a: &a {journal: {enabled: false}}\nstorage: *a\n", "mongod",
+			"instance.journal", nil, "storage in a form that is not read"},
+		"of another program": {engine.MongoDB, "__exec: /usr/bin/ask\ntype: yaml\n", "mongod", "instance.buffer", nil,
+			"in a form that is not read"},
+		"twice": {engine.MongoDB, "storage: {journal: {enabled: true}}\nstorage: {journal: {enabled: false}}\n",
+			"mongod", "instance.journal", nil, "storage in a form that is not read"},
+		"a tab": {engine.MongoDB, "storage:\n\tjournal: {enabled: false}\n", "mongod", "instance.journal", nil,
+			mongoAt},
+		"too large": {engine.MongoDB, mongoIs + strings.Repeat("# as the document says\n", 16<<10), "mongod",
+			"instance.journal", nil, "could not read " + mongoAt},
+		"a file of 2.4": {engine.MongoDB, "dbpath = /var/lib/mongodb\n\n# for the night\nmaxConns = 300\n", "mongod",
 			"instance.connections", int64(300), mongoAt},
-		"no YAML": {engine.MongoDB, "storage: [\n", "mongod", "instance.journal", nil, mongoAt},
+		"before WiredTiger": {engine.MongoDB, mongoIs, "mongod-3.0", "instance.buffer", nil, "no cache of its own"},
+		"no YAML":           {engine.MongoDB, "storage: [\n", "mongod", "instance.journal", nil, mongoAt},
 		"a file that is not there": {engine.MongoDB, "", "mongod", "instance.journal", nil,
 			"could not read " + mongoAt},
 		"comments alone": {engine.MongoDB, "# nothing\n", "mongod", "instance.journal", true,
@@ -69,6 +80,8 @@ func TestYAMLFiles(t *testing.T) {
 		"a size that is none": {engine.Cassandra, "file_cache_size: plenty\n", java, "instance.footprint", nil,
 			`file_cache_size = "plenty" cannot be read`},
 		"without a heap": {engine.Cassandra, "cluster_name: a\n", "java", "instance.footprint", nil, "heap"},
+		"a part of another mapping": {engine.Cassandra, "a: &a {memtable_allocation_type: offheap_objects}\n<<: *a\n", java,
+			"instance.footprint", nil, "in a form that is not read"},
 		"connections": {engine.Cassandra, "native_transport_max_concurrent_connections: 500\n", java,
 			"instance.connections", int64(500), cassAt + ":1"},
 		"as many as come": {engine.Cassandra, "cluster_name: a\n", java, "instance.connections", nil,
@@ -90,6 +103,9 @@ func TestYAMLFiles(t *testing.T) {
 		switch c.engine {
 		case engine.MongoDB:
 			inst.Config = mongoAt
+			if strings.Contains(c.args, "3.0") {
+				inst.Version = "3.0.15"
+			}
 		case engine.Cassandra:
 			inst.Config, inst.Version = cassAt, "4.1.3"
 			if strings.Contains(c.args, "3.11.6") {

@@ -6,6 +6,7 @@ package ownfile
 
 import (
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -27,12 +29,34 @@ const heading = "# Written by bulkhead, which takes it away again (bulkhead tune
 // Edited is added to the name of a file that somebody edited.
 const Edited = ".edited"
 
-// AsLeft begins the value of a file that is not as bulkhead wrote it: the rest is its text.
+// AsLeft begins the value of a file that is not as bulkhead wrote it.
 const AsLeft = "# not as bulkhead wrote it:\n"
 
-// Text is a file with a body. A body that begins with AsLeft is a text of somebody else's, which is given back.
+// coded follows it where a text is in base64: the journal keeps UTF-8 alone.
+const coded = "\x00base64\n"
+
+// Foreign is the value of a file with a text of somebody else's.
+func Foreign(text string) string {
+	if utf8.ValidString(text) && !strings.HasPrefix(text, coded) {
+		return AsLeft + text
+	}
+	return AsLeft + coded + base64.StdEncoding.EncodeToString([]byte(text))
+}
+
+// foreignText is the inverse of Foreign; it says no for a value that is none.
+func foreignText(value string) (text string, foreign bool) {
+	text, foreign = strings.CutPrefix(value, AsLeft)
+	if code, is := strings.CutPrefix(text, coded); is {
+		if bytes, err := base64.StdEncoding.DecodeString(code); err == nil {
+			return string(bytes), foreign
+		}
+	}
+	return text, foreign
+}
+
+// Text is a file with a body. A body that is of Foreign is a text of somebody else's, which is given back.
 func Text(body string) string {
-	if text, foreign := strings.CutPrefix(body, AsLeft); foreign {
+	if text, foreign := foreignText(body); foreign {
 		return text
 	}
 	return heading + sum(body) + "\n" + body
@@ -94,13 +118,13 @@ func Write(at, body string, emptied bool) error {
 // setAside keeps what somebody edited under another name, where a body is to come into its place. It says whether the
 // file is as it is to be already.
 func setAside(at, body string) (there bool, err error) {
-	text, err := os.ReadFile(at)
+	text, err := read(at)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return body == "", nil
 	case err != nil:
 		return false, err
-	case body == AsLeft+string(text):
+	case body == Foreign(string(text)):
 		return true, nil
 	}
 	if _, ours := Body(string(text)); ours {
@@ -114,7 +138,7 @@ func setAside(at, body string) (there bool, err error) {
 
 // giveBack moves the kept file with the text of a body into its place; it says no where there is none.
 func giveBack(at, body string) (back bool, err error) {
-	text, foreign := strings.CutPrefix(body, AsLeft)
+	text, foreign := foreignText(body)
 	if !foreign {
 		return false, nil
 	}
@@ -163,9 +187,25 @@ func aside(at, text string) string {
 	}
 }
 
-// isKept says whether a regular file of one name holds a text. It waits for nobody: the directory may belong to the
-// account of a database.
+// read reads a file whole. A FIFO has no text, and is waited for by nobody.
+func read(at string) ([]byte, error) {
+	f, err := os.OpenFile(at, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, err
+	}
+	return io.ReadAll(f)
+}
+
+// isKept says whether a regular file of one name holds a text, or, of an empty one, whether it is a link to /dev/null.
+// It waits for nobody: the directory may belong to the account of a database.
 func isKept(name, text string) bool {
+	if to, err := os.Readlink(name); err == nil {
+		return to == os.DevNull && text == ""
+	}
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return false

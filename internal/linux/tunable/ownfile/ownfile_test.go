@@ -1,11 +1,14 @@
 package ownfile_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
+	"unicode/utf8"
 
 	"bulkhead/internal/linux/tunable/ownfile"
 )
@@ -105,6 +108,43 @@ func TestOfItsDirectory(t *testing.T) {
 		}
 		if is := info.Sys().(*syscall.Stat_t); info.Mode() != 0o644 || int(is.Uid) != owner || int(is.Gid) != group {
 			t.Errorf("it has mode %v and owner %d:%d, want 0644 and %d:%d", info.Mode(), is.Uid, is.Gid, owner, group)
+		}
+	}
+}
+
+// A link to /dev/null under the name of a file is set aside and comes back; a FIFO is set aside, and waited for by
+// nobody.
+func TestForeignIsNoFile(t *testing.T) {
+	dir := t.TempDir()
+	link, pipe := filepath.Join(dir, "link.conf"), filepath.Join(dir, "pipe.conf")
+	if err := errors.Join(os.Symlink(os.DevNull, link), syscall.Mkfifo(pipe, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []string{link, pipe} {
+		if err := ownfile.Write(at, "ours\n", false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if info, err := os.Lstat(pipe + ownfile.Edited); err != nil || info.Mode().Type() != os.ModeNamedPipe {
+		t.Errorf("the FIFO: %v, %v", info, err)
+	}
+	if err := ownfile.Write(link, ownfile.Foreign(""), false); err != nil {
+		t.Fatal(err)
+	}
+	if to, err := os.Readlink(link); to != os.DevNull {
+		t.Errorf("it leads to %q, %v", to, err)
+	}
+	if _, err := os.Lstat(link + ownfile.Edited); !os.IsNotExist(err) {
+		t.Errorf("a copy is left: %v", err)
+	}
+}
+
+// A text is given back as it was, also one that is no UTF-8, which the journal would not keep.
+func TestForeign(t *testing.T) {
+	for _, text := range []string{"", "a = 1\n", "# f\xfcr\n", "\x00base64\nYQ=="} {
+		value := ownfile.Foreign(text)
+		if !strings.HasPrefix(value, ownfile.AsLeft) || !utf8.ValidString(value) || ownfile.Text(value) != text {
+			t.Errorf("%q: %q gives %q", text, value, ownfile.Text(value))
 		}
 	}
 }
