@@ -211,6 +211,42 @@ func TestTuneMountKilled(t *testing.T) {
 	})
 }
 
+// A drop-in of a mount's unit that somebody else wrote, with two options of ours in its place: one of them goes alone,
+// and stays away; with the other one the file comes back as it was.
+func TestTuneMountForeign(t *testing.T) {
+	const unit, theirs = "etc/systemd/system/data.mount", "[Mount]\nOptions=strictatime,discard\n"
+	m := mountMachine(t)
+	m.put("etc/fstab", "UUID=1 / ext4 errors=remount-ro 0 1\n")
+	m.put(unit, "[Mount]\nWhere=/data\nType=ext4\nOptions=relatime,discard\n")
+	at := filepath.Join(m.root, unit+".d/90-bulkhead.conf")
+	m.put(unit+".d/90-bulkhead.conf", theirs)
+	m.must(os.Chmod(at, 0o640))
+	options := func(when, want string) {
+		text, err := os.ReadFile(at)
+		m.must(err)
+		if _, got, _ := strings.Cut(string(text), "Options="); strings.TrimSpace(got) != want {
+			t.Errorf("%s: %q, want %q", when, got, want)
+		}
+	}
+	back := func(rule string) {
+		_, err := m.do(api.Request{Verb: "tune rollback", Rules: []string{rule}})
+		m.must(err)
+	}
+	m.tune(noTimes, noDiscard)
+	options("tuned", "noatime,nodiscard")
+	back(noTimes.Rule)
+	options("one taken back", "nodiscard")
+	if reply := m.tune(noDiscard); len(reply.Plan.Steps) > 0 {
+		t.Errorf("it is put right for ever: %+v", reply.Plan.Steps)
+	}
+	back(noDiscard.Rule)
+	text, err := os.ReadFile(at)
+	info, statErr := os.Stat(at)
+	if err != nil || statErr != nil || string(text) != theirs || info.Mode() != 0o640 {
+		t.Errorf("at the end: %q, %v, %v, %v", text, info, err, statErr)
+	}
+}
+
 // The policy has them, too. What has no line in fstab, and a boot loader that is not known, are said.
 func TestTuneMountByPolicy(t *testing.T) {
 	m := mountMachine(t)

@@ -1,12 +1,15 @@
 package control
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/inspect"
 	"bulkhead/internal/linux/tunable/ownfile"
 	"bulkhead/internal/plan"
@@ -112,6 +115,81 @@ func TestTuneOption(t *testing.T) {
 	}
 	m.release()
 	m.optionsAs("released", untunedDBs)
+}
+
+// A file that somebody else wrote, with two settings of ours in its place: one of them goes alone, and stays away; with
+// the other one the file comes back as it was, its mode too. The same by one release.
+func TestTuneOptionForeign(t *testing.T) {
+	const theirs = "[mysqld]\nsync_binlog = 7 # f\xfcr die Nacht\n" // no UTF-8, which the journal is in
+	for _, one := range []bool{true, false} {
+		m := optionMachine(t)
+		at := filepath.Join(m.root, myFile)
+		m.must(os.WriteFile(at, []byte(theirs), 0o640)) //nolint:gosec // as somebody had it
+		m.must(os.Chmod(at, 0o640))
+		m.tune(flushLog)
+		m.tune(syncBinlog, flushLog)
+		m.optionsAs("tuned", "[mysqld]; innodb_flush_log_at_trx_commit = 1; sync_binlog = 1|")
+		if one {
+			back := func(rule string) {
+				_, err := m.do(api.Request{Verb: "tune rollback", Rules: []string{rule}})
+				m.must(err)
+			}
+			back("OPS-22")
+			m.optionsAs("one taken back", "[mysqld]; sync_binlog = 1|")
+			if reply := m.tune(syncBinlog); len(reply.Plan.Steps) > 0 {
+				t.Errorf("it is put right for ever: %+v", reply.Plan.Steps)
+			}
+			back("OPS-23")
+		} else {
+			m.release()
+		}
+		text, err := os.ReadFile(at)
+		info, statErr := os.Stat(at)
+		if err != nil || statErr != nil || string(text) != theirs || info.Mode() != 0o640 {
+			t.Errorf("at the end, one by one %t: %q, %v, %v", one, text, err, statErr)
+		} else if _, err := os.Stat(at + ownfile.Edited); !os.IsNotExist(err) {
+			t.Errorf("a copy is left: %v", err)
+		}
+	}
+}
+
+// Killed after any step such a file is as it was, with its mode, or kept beside ours.
+func TestTuneOptionForeignKilled(t *testing.T) {
+	const theirs = "[mysqld]\nsync_binlog = 7 # f\xfcr die Nacht\n"
+	tuned := "644: [mysqld]\ninnodb_flush_log_at_trx_commit = 1\nsync_binlog = 1\n; 640: " + theirs
+	tuneKilled(t, tuneTrial{
+		machine: func(t *testing.T) *machine {
+			t.Helper()
+			m := optionMachine(t)
+			m.put(myFile, theirs)
+			m.must(os.Chmod(filepath.Join(m.root, myFile), 0o640))
+			return m
+		},
+		settings: []state.Tuned{syncBinlog, flushLog}, untuned: "640: " + theirs, tuned: tuned, steps: 2,
+		step: func(*machine, plan.Step) {},
+		held: func(m *machine) string {
+			var held []string
+			for _, file := range []string{myFile, myFile + ownfile.Edited, myFile + ownfile.Edited + ".2"} {
+				at := filepath.Join(m.root, file)
+				text, err := os.ReadFile(at)
+				if os.IsNotExist(err) {
+					continue
+				}
+				info, statErr := os.Stat(at)
+				m.must(errors.Join(err, statErr))
+				body, ours := ownfile.Body(string(text))
+				if !ours {
+					body = string(text)
+				}
+				held = append(held, fmt.Sprintf("%o: %s", info.Mode().Perm(), body))
+			}
+			return strings.Join(held, "; ")
+		},
+		boot: func(m *machine) {
+			m.put("proc/sys/kernel/random/boot_id", "11111111-2222-3333-4444-555555555555\n")
+			m.reopened(-1)
+		},
+	})
 }
 
 // Killed after any step they are as they were, over a boot too.

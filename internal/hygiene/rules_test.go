@@ -177,7 +177,7 @@ func doors(s source) []string {
 	}{
 		{"os/exec", []string{"bench", "linux/relaunch", "linux/tunable/bootline", "linux/tunable/sepolicy",
 			"linux/zfs"}},
-		{"go.yaml.in/yaml", []string{"policy/yamlform"}},
+		{"go.yaml.in/yaml", []string{"policy/yamlform", "engine/yamlfile"}},
 		{"github.com/spf13", []string{"cli"}},
 		{"github.com/coreos/go-systemd", []string{"systemd"}},
 		{"github.com/godbus/dbus", []string{"systemd"}},

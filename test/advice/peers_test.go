@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-var update = flag.Bool("update", false, "write the tables of docs/advise-peers.md anew")
+var update = flag.Bool("update", false, "write the tables of docs/advise-peers.md and docs/advise.md anew")
 
 // peerTable is what other programs say on the machine with the planted faults: words of their output.
 type peerTable struct {
@@ -114,23 +114,29 @@ func TestPeersPage(t *testing.T) {
 	if len(found) != len(table.Faults) {
 		t.Errorf("%d faults were found, and the table has %d", len(found), len(table.Faults))
 	}
+	drawn(t, page, "table", table.draw())
+}
+
+// drawn holds the part of a page between two marks, "<!-- MARK -->" and "<!-- /MARK -->", to a text.
+func drawn(t *testing.T, page, mark, body string) {
+	t.Helper()
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	const begin, end = "<!-- table -->\n", "<!-- /table -->"
+	begin, end := "<!-- "+mark+" -->\n", "<!-- /"+mark+" -->"
 	head, rest, opened := strings.Cut(string(text), begin)
 	_, tail, closed := strings.Cut(rest, end)
 	if !opened || !closed {
-		t.Fatalf("%s lacks the marks of its table", page)
+		t.Fatalf("%s lacks the marks %s of its table", page, mark)
 	}
-	want := head + begin + table.draw() + end + tail
+	want := head + begin + body + end + tail
 	if *update {
 		if err := os.WriteFile(page, []byte(want), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	} else if want != string(text) {
-		t.Errorf("%s is not what testdata/peers.yaml says: go test ./test/advice -update", page)
+		t.Errorf("%s is not what testdata says: go test ./test/advice -update", page)
 	}
 }
 

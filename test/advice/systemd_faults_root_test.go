@@ -87,7 +87,8 @@ var faults = []fault{
 	{what: "large_pages without a pool", rule: "MEM-19", on: "mysql3306", value: "0 bytes", from: "HugetlbPages"},
 	{what: "large_pages, and little memory may be locked", rule: "LIM-03", on: "mysql3306", value: "",
 		from: "Max locked memory"},
-	{what: "a pool of huge pages smaller than what wants it", rule: "MEM-47", value: "1.8 GiB", from: "mysql3306"},
+	{what: "a pool of huge pages smaller than what wants it", rule: "MEM-47", value: "1089", // of 2 MiB, of 1189
+		from: "mysql3306 1034"},
 	{what: "memory of a database in swap", rule: "MEM-04", on: "mysql3306", value: "iB", from: "VmSwap"},
 	{what: "the OOM killer takes the database first", rule: "MEM-36", on: "mysql3306", value: "0",
 		from: "oom_score_adj"},

@@ -45,6 +45,9 @@ func TestLab(t *testing.T) {
 	if *shell && len(modes) > 1 {
 		t.Fatal("a shell is in one machine")
 	}
+	if *record != "" { // before the machines run
+		must(t, os.MkdirAll(*record, 0o750))
+	}
 	dir, p := cache(t), &payload{work: t.TempDir(), modes: modes}
 	for _, m := range modes {
 		t.Run(m.Name, func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"bulkhead/internal/advise/fact"
+	"bulkhead/internal/advise/gather/settings"
 	"bulkhead/internal/dblogin"
 	"bulkhead/internal/engine"
 	"bulkhead/internal/host"
@@ -248,5 +249,20 @@ func TestTransparentOfUnits(t *testing.T) {
 	if want := []string{"[mysql3306]unitmysql3306.serviceMemoryTHPdisable",
 		"[postgresql5432]unitpostgresql.serviceMemoryTHPdisable"}; !slices.Equal(got, want) {
 		t.Errorf("%q, of all %q", got, list)
+	}
+}
+
+// All times grow with that of an area.
+func TestWait(t *testing.T) {
+	for _, c := range []struct{ wait, area, ask, unit time.Duration }{
+		{0, 5 * time.Second, 3 * time.Second, 2 * time.Second},
+		{50 * time.Second, 50 * time.Second, 30 * time.Second, 20 * time.Second},
+		{time.Second, time.Second, 600 * time.Millisecond, 400 * time.Millisecond},
+	} {
+		o := Options{Wait: c.wait}
+		if area, ask, unit := o.in(AreaTime), o.in(settings.AskTime), o.in(unitTime); area != c.area || ask != c.ask ||
+			unit != c.unit {
+			t.Errorf("%s: %s, %s and %s", c.wait, area, ask, unit)
+		}
 	}
 }

@@ -13,7 +13,6 @@ import (
 
 	"bulkhead/internal/advise/fact"
 	"bulkhead/internal/advise/gather/files"
-	"bulkhead/internal/advise/gather/settings"
 	"bulkhead/internal/advise/gather/zfsdata"
 	"bulkhead/internal/dblogin"
 	"bulkhead/internal/engine"
@@ -21,8 +20,9 @@ import (
 	"bulkhead/internal/linux/zfs"
 )
 
-// areaTime is how long one area may take. Places waits for each file system that holds files of databases.
-const areaTime = 5 * time.Second
+// AreaTime is how long one area may take where the caller says nothing else. Places waits for each file system that
+// holds files of databases.
+const AreaTime = 5 * time.Second
 
 // Options say which servers are asked for their settings. Nobody else is asked.
 type Options struct {
@@ -30,6 +30,17 @@ type Options struct {
 	Known  []*dblogin.Login          // for instances of this host that listen where these lead
 	Units  Units                     // nil: systemd is not asked
 	ZFS    zfs.Tools                 // without paths: those of the host
+	// Wait is how long one area may take; 0 is AreaTime. Instances, servers and systemd have more or less in
+	// proportion.
+	Wait time.Duration
+}
+
+// in is a time as it is where one area has AreaTime.
+func (o Options) in(usual time.Duration) time.Duration {
+	if o.Wait == 0 {
+		return usual
+	}
+	return time.Duration(float64(usual) * o.Wait.Seconds() / AreaTime.Seconds()).Round(time.Millisecond)
 }
 
 // Units reads properties of a unit of systemd, with the types that D-Bus has for them.
@@ -71,7 +82,7 @@ func addServers(set *fact.Set, list result[[]server], ok bool, logins map[string
 // Facts reads all facts of a host. What an area has not given in time is unknown, and the notes say so where it is not
 // seen from the facts.
 func Facts(ctx context.Context, h *host.Host, o Options) *fact.Set {
-	set := &fact.Set{Host: fact.Values{}}
+	set, areaTime := &fact.Set{Host: fact.Values{}}, o.in(AreaTime)
 	kernel := start(areaTime, func() fact.Values { return kernelFacts(h) })
 	machine := start(areaTime, func() fact.Values { return machineFacts(h) })
 	storing := sync.OnceValues(h.Block.Storage) // for disks and mounts
@@ -91,10 +102,10 @@ func Facts(ctx context.Context, h *host.Host, o Options) *fact.Set {
 	})
 	placing := start(areaTime, func() result[*placed] { p, err := places(h); return result[*placed]{p, err} })
 	zfsing := start(areaTime, func() result[*zfsdata.Layout] {
-		l, err := zfsdata.Read(ctx, h, o.ZFS, areaTime-time.Second)
+		l, err := zfsdata.Read(ctx, h, o.ZFS, areaTime*4/5)
 		return result[*zfsdata.Layout]{l, err}
 	})
-	serving := start(areaTime+serverTime+settings.AskTime, func() result[[]server] {
+	serving := start(areaTime+o.serverTime(), func() result[[]server] {
 		s, err := servers(ctx, h, o)
 		return result[[]server]{s, err}
 	})

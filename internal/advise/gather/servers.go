@@ -14,7 +14,6 @@ import (
 	"bulkhead/internal/advise/gather/hugepages"
 	"bulkhead/internal/advise/gather/settings"
 	"bulkhead/internal/engine"
-	"bulkhead/internal/engine/options"
 	"bulkhead/internal/engine/recognise"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/procfs"
@@ -33,8 +32,11 @@ type server struct {
 	need    hugepages.Need
 }
 
-// serverTime is how long one instance may take, beside AskTime: its option files may lie on a disk that hangs.
-const serverTime = 4 * time.Second
+// serverTime is how long one instance may take, AskTime with it: its option files may lie on a disk that hangs.
+func (o Options) serverTime() time.Duration {
+	const ofFiles = 4 * time.Second
+	return o.in(ofFiles + settings.AskTime)
+}
 
 // servers finds the instances and reads what is known of each, side by side and each in its own time.
 func servers(ctx context.Context, h *host.Host, o Options) ([]server, error) {
@@ -51,7 +53,7 @@ func servers(ctx context.Context, h *host.Host, o Options) ([]server, error) {
 	}
 	for _, inst := range instances {
 		brief = append(brief, server{name: inst.Name(), engine: inst.Engine, user: inst.User, values: nameFacts(inst)})
-		reading = append(reading, start(serverTime+settings.AskTime, func() server {
+		reading = append(reading, start(o.serverTime(), func() server {
 			s := server{name: inst.Name(), engine: inst.Engine, user: inst.User, values: nameFacts(inst)}
 			s.read(ctx, h, inst, machine, machineErr, o, users[inst.Engine+inst.User] < 2)
 			return s
@@ -63,7 +65,7 @@ func servers(ctx context.Context, h *host.Host, o Options) ([]server, error) {
 		if !ok {
 			s = brief[i]
 			s.need = hugepages.Need{Instance: s.name, Told: true, Unknown: "no answer in time"}
-			fillUnknown(s.values, fact.Instance, fact.Unknown("no answer within %s", serverTime+settings.AskTime))
+			fillUnknown(s.values, fact.Instance, fact.Unknown("no answer within %s", o.serverTime()))
 		}
 		list = append(list, s)
 	}
@@ -113,7 +115,7 @@ func (s *server) read(ctx context.Context, h *host.Host, inst engine.Instance, m
 	}
 	service, _ := unitsOf(p)
 	s.values["instance.unit"] = fact.Known(service, "/proc/"+strconv.Itoa(p.PID)+"/cgroup")
-	unitFacts(ctx, o.Units, p, s.values)
+	unitFacts(ctx, o, p, s.values)
 	s.values["instance.cpus_far"] = far(h, machine, p.PID)
 	s.values["instance.pam_limits"] = pamLimits(h, inst.User)
 	s.values["instance.auto_upgraded"] = upgraded(h, packagesOf[cmp.Or(inst.Flavor, inst.Engine)])
@@ -121,8 +123,6 @@ func (s *server) read(ctx context.Context, h *host.Host, inst engine.Instance, m
 	switch inst.Engine {
 	case engine.Cassandra:
 		s.values["instance.buffer"] = heap(p)
-	case engine.ScyllaDB:
-		s.values["instance.buffer"] = memoryOption(p)
 	case engine.Oracle:
 		s.values["instance.buffer"] = segments(h, p.UID)
 		if !alone {
@@ -130,7 +130,7 @@ func (s *server) read(ctx context.Context, h *host.Host, inst engine.Instance, m
 				"cannot be told apart")
 		}
 	}
-	found, trouble := settings.Of(ctx, h, inst, p, o.login(inst))
+	found, trouble := settings.Within(ctx, o.in(settings.AskTime), h, inst, p, o.login(inst))
 	s.trouble = trouble
 	found.Facts(inst, s.values)
 	if machineErr == nil {
@@ -159,15 +159,6 @@ func heap(p *procfs.Process) fact.Value {
 		}
 	}
 	return v
-}
-
-// memoryOption is --memory of ScyllaDB, without which it takes nearly all of the host.
-func memoryOption(p *procfs.Process) fact.Value {
-	text, given := options.LongOptions(p.Args, map[string]string{"-m": "memory"})["memory"]
-	if n, ok := settings.Size(text, 1); given && ok {
-		return fact.Known(n, "--memory on its command line")
-	}
-	return fact.Unknown("--memory is not on its command line, so that it takes nearly all of the host")
 }
 
 // segments is the SysV shared memory of a user that processes use: an SGA, where it is the one instance of the user.

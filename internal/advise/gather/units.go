@@ -17,7 +17,8 @@ import (
 const unitTime = 2 * time.Second
 
 // unitFacts are those of the service of systemd that runs a process, and of the slices above it.
-func unitFacts(ctx context.Context, units Units, p *procfs.Process, v fact.Values) {
+func unitFacts(ctx context.Context, o Options, p *procfs.Process, v fact.Values) {
+	units, limit := o.Units, o.in(unitTime)
 	names := []string{"instance.start_timeout", "instance.stop_timeout", "instance.oomd", "instance.unit_thp"}
 	unknown := func(reason string) {
 		for _, n := range names {
@@ -33,12 +34,12 @@ func unitFacts(ctx context.Context, units Units, p *procfs.Process, v fact.Value
 		unknown("systemd was not asked")
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, unitTime)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	got, err := units(ctx, service, "TimeoutStartUSec", "TimeoutStopUSec", "ManagedOOMPreference",
 		"ManagedOOMMemoryPressure", "ManagedOOMSwap", "MemoryTHP")
 	if errors.Is(err, context.DeadlineExceeded) {
-		unknown("systemd gave no answer within " + unitTime.String())
+		unknown("systemd gave no answer within " + limit.String())
 		return
 	}
 	if err != nil {

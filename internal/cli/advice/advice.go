@@ -35,6 +35,7 @@ func Command(out io.Writer, look func() (*transaction.Controller, error), print 
 	var o advise.Options
 	var quiet bool
 	var dsn []string
+	var wait time.Duration
 	c := &cobra.Command{
 		Use:   "advise",
 		Short: "what of this host does not suit the databases on it, with evidence",
@@ -67,7 +68,7 @@ func Command(out io.Writer, look func() (*transaction.Controller, error), print 
 			if err != nil {
 				return err
 			}
-			facts := factsOf(cmd, c, logins)
+			facts := factsOf(cmd, c, logins, wait)
 			names := []string{}
 			for _, i := range facts.Instances {
 				names = append(names, i.Name)
@@ -84,17 +85,26 @@ func Command(out io.Writer, look func() (*transaction.Controller, error), print 
 	c.Flags().StringVar(&o.Severity, "severity", "", "only from this on: critical, high, medium, low or info")
 	c.Flags().BoolVar(&quiet, "explain-quiet", false, "list the rules that are kept, too, with what was read")
 	c.Flags().StringArrayVar(&dsn, "dsn", nil, usage.LoginsHelp)
+	waitFlag(c, &wait)
 	c.AddCommand(listCmd(out, print), showCmd(out, print))
 	return c
 }
 
-// factsOf reads what advice is given from, and what tune sets.
-func factsOf(cmd *cobra.Command, c *transaction.Controller, logins map[string]*dblogin.Login) *fact.Set {
+// waitFlag is that of how long reading may take.
+func waitFlag(c *cobra.Command, wait *time.Duration) {
+	usage.SpanFlag(c, wait, "wait", gather.AreaTime, "how long each part of the host (disks, mounts, servers, …) "+
+		"may take to be read")
+}
+
+// factsOf reads what advice is given from, and what tune sets; each part of it within a time.
+func factsOf(cmd *cobra.Command, c *transaction.Controller, logins map[string]*dblogin.Login,
+	wait time.Duration) *fact.Set {
 	known, err := guarded(c)
 	if err != nil {
 		render.Printf(cmd.ErrOrStderr(), "the applied policy cannot be read, and asks no server: %v\n", err)
 	}
-	return gather.Facts(cmd.Context(), c.Host, gather.Options{Logins: logins, Known: known, Units: unitsOf(c)})
+	return gather.Facts(cmd.Context(), c.Host, gather.Options{Logins: logins, Known: known, Units: unitsOf(c),
+		Wait: min(max(wait, time.Second), time.Hour)})
 }
 
 // unitsOf asks systemd, which is connected to when the first question comes.

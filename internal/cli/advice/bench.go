@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"bulkhead/internal/advise/gather/settings"
 	"bulkhead/internal/advise/proved"
 	"bulkhead/internal/advise/rule"
 	"bulkhead/internal/api"
@@ -15,6 +16,7 @@ import (
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/screen"
 	"bulkhead/internal/cli/usage"
+	"bulkhead/internal/host"
 	"bulkhead/internal/proof"
 	"bulkhead/internal/scenario"
 )
@@ -67,7 +69,8 @@ func (s Session) measured(cmd *cobra.Command, args []string, b benchFlags, dsn [
 				b.instance, b.instance)
 		}
 		i := prove.Instance{Name: b.instance, Login: logins[b.instance], Seconds: b.seconds, Progress: s.Progress,
-			Terminal: screen.Terminal(s.Progress)}
+			Terminal: screen.Terminal(s.Progress),
+			Has:      func(file string) bool { return settings.HasAtOnce(host.New("/"), b.instance, file) }}
 		return args, s.proving(i, i.Estimate(b.rounds), b), nil
 	}
 	args = slices.Clone(args)

@@ -103,7 +103,7 @@ func (s Session) tunings(cmd *cobra.Command, names []string, o *options) ([]tuni
 		return nil, err
 	}
 	defer c.Close()
-	facts := factsOf(cmd, c, logins)
+	facts := factsOf(cmd, c, logins, o.wait)
 	rep := advise.Run(rules, facts,
 		advise.Options{Severity: severity, Today: time.Now().Format(time.DateOnly)})
 	for _, n := range rep.Notes { // what was not looked at is not set
@@ -276,10 +276,12 @@ type options struct {
 	severity string
 	dsn      []string
 	atBoot   bool
+	wait     time.Duration
 }
 
 func (o *options) flags(c *cobra.Command) {
 	severityFlag(c, &o.severity)
+	waitFlag(c, &o.wait)
 	c.Flags().StringArrayVar(&o.dsn, "dsn", nil, usage.LoginsHelp)
 	c.Flags().BoolVar(&o.atBoot, "at-boot", false, "have the pool of huge pages set aside by the kernel command "+
 		"line, at the next boot, instead of now")

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"bulkhead/internal/advise"
+	"bulkhead/internal/advise/gather"
 	"bulkhead/internal/advise/gather/zfsdata"
 	"bulkhead/internal/advise/rule"
 	"bulkhead/internal/api"
@@ -78,7 +79,7 @@ root where /dev/zfs is for root alone, and waits for them no longer than some se
 			if err != nil {
 				return &api.Error{Code: api.CodeFailed, Err: err}
 			}
-			facts := factsOf(cmd, c, logins)
+			facts := factsOf(cmd, c, logins, gather.AreaTime)
 			o := advise.Options{Today: time.Now().Format(time.DateOnly)}
 			if len(args) == 1 {
 				names := []string{}

@@ -90,7 +90,12 @@ func (r *mysqlConfigReader) file(name string, depth int) (found bool) {
 			shared = strings.HasPrefix(strings.TrimSpace(section), "client")
 		case ours:
 			key, value, _ := strings.Cut(line, "=")
+			if name, _, comment := strings.Cut(key, "#"); comment {
+				key, value = name, ""
+			}
 			option := mysqlOption(strings.TrimSpace(key))
+			delete(r.config.from, otherForm(option))
+			delete(r.config.values, otherForm(option))
 			r.config.values[option], r.config.from[option] = mysqlValue(value), name+":"+strconv.Itoa(number)
 			r.config.shared[option] = shared
 			r.config.lines = append(r.config.lines, r.config.from[option])
@@ -100,7 +105,7 @@ func (r *mysqlConfigReader) file(name string, depth int) (found bool) {
 }
 
 func (r *mysqlConfigReader) include(line, dir string, depth int) {
-	directive, name, _ := strings.Cut(line, " ")
+	directive, name, _ := strings.Cut(strings.Replace(line, "\t", " ", 1), " ")
 	name = Absolute(dir, strings.TrimSpace(name))
 	switch directive {
 	case "!include":
@@ -183,6 +188,30 @@ func (o MySQLOptions) Value(name string) string {
 	return o.Files.values[name]
 }
 
+// Switched is where an option is set that skip-NAME switches off, and its value: the form that the server reads last
+// has the word, and skip-NAME=0 switches it on (my_getopt.cc). From is "" where it is not set.
+func (o MySQLOptions) Switched(name string) (value, from string) {
+	_, on := o.Args[name]
+	if _, off := o.Args[skip+name]; !on && (off || o.Files.from[skip+name] != "") {
+		value = "OFF"
+		if o.Value(skip+name) == "0" {
+			value = "ON"
+		}
+		return value, o.From(skip + name)
+	}
+	return o.Value(name), o.From(name)
+}
+
+const skip = "skip_"
+
+// otherForm is the name under which an option is switched off, or on, where skip-NAME does so.
+func otherForm(option string) string {
+	if name, off := strings.CutPrefix(option, skip); off {
+		return name
+	}
+	return skip + option
+}
+
 // Offline says whether the server is told not to use TCP.
 func (o MySQLOptions) Offline() bool {
 	_, onLine := o.Args["skip_networking"]
@@ -209,6 +238,7 @@ func MySQLArgs(args []string) map[string]string {
 				i++
 				value = rest[i]
 			}
+			delete(opts, otherForm(name))
 			opts[name] = value
 			continue
 		}
@@ -232,6 +262,11 @@ func MySQLArgs(args []string) map[string]string {
 var mysqlShort = map[byte]string{'P': "port", 'h': "datadir", 'b': "basedir", 'u': "user", 'V': "version", '?': "help",
 	'I': "help"}
 
+// mysqlOption is an option's name with "_", without what the server reads past, and skip_NAME for disable-NAME.
 func mysqlOption(name string) string {
-	return strings.TrimPrefix(strings.ReplaceAll(name, "-", "_"), "loose_")
+	name = strings.TrimPrefix(strings.ReplaceAll(name, "-", "_"), "loose_")
+	if option, off := strings.CutPrefix(name, "disable_"); off {
+		return skip + option
+	}
+	return strings.TrimPrefix(name, "enable_")
 }

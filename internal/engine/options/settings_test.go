@@ -75,3 +75,35 @@ func TestPostgresSettings(t *testing.T) {
 		t.Error("a loop of includes and a missing file are not told: " + fmt.Sprint(unread))
 	}
 }
+
+// Of an option and its skip-NAME the last one counts, and the command line before files.
+func TestSwitched(t *testing.T) {
+	const off = "[mysqld]\nskip-innodb-doublewrite\n"
+	for _, c := range []struct{ file, arg, value, from string }{
+		{off, "", "OFF", "/etc/my.cnf:2"}, {off + "innodb_doublewrite = ON\n", "", "ON", "/etc/my.cnf:3"},
+		{"[mysqld]\ninnodb-doublewrite = ON\nskip_innodb_doublewrite\n", "", "OFF", "/etc/my.cnf:3"},
+		{off, "--innodb-doublewrite=ON", "ON", "the command line"},
+		{"[mysqld]\ninnodb_doublewrite = ON\n", "--skip-innodb-doublewrite", "OFF", "the command line"},
+		{"[mysqld]\n", "", "", ""},
+		{"[mysqld]\nskip-innodb-doublewrite # on ZFS = not needed\n", "", "OFF", "/etc/my.cnf:2"},
+		{"[mysqld]\nskip-innodb-doublewrite = 0\n", "", "ON", "/etc/my.cnf:2"},
+		{"[mysqld]\nloose-disable-innodb-doublewrite\n", "", "OFF", "/etc/my.cnf:2"},
+		{off, "--enable-innodb-doublewrite", "", "the command line"},
+		{"!include\t/etc/off.cnf\n", "", "OFF", "/etc/off.cnf:2"},
+	} {
+		args := MySQLArgs([]string{"mysqld", c.arg})
+		read := func(name string) []byte {
+			switch name {
+			case "/etc/my.cnf":
+				return []byte(c.file)
+			case "/etc/off.cnf":
+				return []byte(off)
+			}
+			return nil
+		}
+		o := MySQLOptions{args, readMySQLConfig(read, nil, args)}
+		if value, from := o.Switched("innodb_doublewrite"); value != c.value || from != c.from {
+			t.Errorf("%q %s: %q from %q", c.file, c.arg, value, from)
+		}
+	}
+}

@@ -79,7 +79,7 @@ func (b BootFiles) Read(_ context.Context, file string) (string, error) {
 	if body, ours := ownfile.Body(string(text)); ours {
 		return parse(file, body), nil
 	}
-	return ownfile.AsLeft + string(text), nil
+	return ownfile.Foreign(string(text)), nil
 }
 
 // Write writes the file whole, or takes it away ("").

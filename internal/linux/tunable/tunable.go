@@ -23,6 +23,7 @@ import (
 	"bulkhead/internal/linux/tunable/mounted"
 	"bulkhead/internal/linux/tunable/optionfile"
 	"bulkhead/internal/linux/tunable/outside"
+	"bulkhead/internal/linux/tunable/ownfile"
 	"bulkhead/internal/linux/tunable/sepolicy"
 	"bulkhead/internal/linux/tunable/service"
 )
@@ -220,8 +221,26 @@ func Running(t change.Target) (running change.Target, has bool) {
 	return service.Running(t)
 }
 
-// Counts says in words from when on a change counts; "" is at once, or said of another target.
-func Counts(t change.Target) string {
+// InFile is bulkhead's own file that a setting is a line of, beside others; "" of other targets.
+func InFile(t change.Target) string {
+	switch t.Kind {
+	case optionfile.Kind:
+		return optionfile.File(t)
+	case service.KindSetting:
+		return service.File(service.Unit(t))
+	case bootline.KindArgument:
+		return bootline.File
+	case mounted.KindListed:
+		return mounted.UnitFile(mounted.Point(t)) // where fstab has no line for the mount
+	}
+	return ""
+}
+
+// IsForeign says whether a value is the text of a file that somebody else wrote.
+func IsForeign(value string) bool { return strings.HasPrefix(value, ownfile.AsLeft) }
+
+// Counts says in words from when on a value counts; "" is at once, or said of another target.
+func Counts(t change.Target, value string) string {
 	if t.Kind == bootline.KindArgument {
 		return "it counts when the host boots next; bulkhead does not boot it"
 	}
@@ -233,7 +252,7 @@ func Counts(t change.Target) string {
 		return "when it is taken back: semanage can take only all local booleans out of the store at once, so where " +
 			"there are others this one stays there as \"off\", as it was by the policy's default"
 	}
-	return cmp.Or(optionfile.Counts(t), service.Counts(t))
+	return cmp.Or(optionfile.Counts(t, value), service.Counts(t))
 }
 
 // IsPool says whether a target is a pool of huge pages, of which a database takes some when it starts.

@@ -57,7 +57,7 @@ func Tune(in *plan.Input, forest *layout.Forest, out *plan.Plan) {
 		if w.Kind == tunable.KindBootFile {
 			step.Reason, step.Setting = "settings at boot, host.tune", ""
 		}
-		counts(w.Target, w.Setting.Key, out)
+		counts(w.Target, w.Value, w.Setting.Key, out)
 		out.Steps = append(out.Steps, step)
 	}
 	out.Want = append(out.Want, wanted...)
@@ -181,13 +181,21 @@ func missing(in *plan.Input, t policy.Tuning) string {
 }
 
 // GiveTuningBack writes what was there before, of what is not wanted any more: first the files, so that a boot in
-// between does not set it again.
+// between does not set it again. The text of a file that somebody else wrote comes back once nothing of it is wanted.
 func GiveTuningBack(in *plan.Input, out *plan.Plan, wanted []plan.Wanted, why string) {
 	before := in.Observed.Originals.Tuned
-	for _, target := range slices.SortedFunc(maps.Keys(before), byAddr) {
+	whole := wholeFiles(before)
+	for _, target := range slices.SortedFunc(maps.Keys(before), whole.after) {
 		now, known := in.Observed.Held(target)
+		was := before[target]
+		if holder, is := whole[tunable.InFile(target)]; is && (holder != target || holdsAny(wanted, target)) {
+			was = "" // its line goes, and with the last one the text comes back
+			if tunable.IsForeign(now) {
+				continue
+			}
+		}
 		if slices.ContainsFunc(wanted, func(w plan.Wanted) bool { return w.Target == target }) ||
-			known && tunable.Same(target, before[target], now) && !comesBackWith(target, before[target], out.Steps) {
+			known && tunable.Same(target, was, now) && !comesBackWith(target, was, out.Steps) {
 			continue
 		}
 		if text := stays(in, target, now, known); text != "" {
@@ -198,9 +206,41 @@ func GiveTuningBack(in *plan.Input, out *plan.Plan, wanted []plan.Wanted, why st
 		if !known {
 			continue
 		}
-		out.Steps = append(out.Steps, plan.Step{Change: change.Of(target, now, before[target]), Reason: why})
-		counts(target, policy.Key("host.tune."+tunable.Name(target)), out)
+		out.Steps = append(out.Steps, plan.Step{Change: change.Of(target, now, was), Reason: why})
+		counts(target, was, policy.Key("host.tune."+tunable.Name(target)), out)
 	}
+}
+
+// foreignFiles are the files of several settings that somebody else had written, each with the setting whose value
+// before was its text; of several the first by name.
+type foreignFiles map[string]change.Target
+
+func wholeFiles(before map[change.Target]string) foreignFiles {
+	files := foreignFiles{}
+	for _, t := range slices.SortedFunc(maps.Keys(before), byAddr) {
+		file := tunable.InFile(t)
+		if _, is := files[file]; file != "" && !is && tunable.IsForeign(before[t]) {
+			files[file] = t
+		}
+	}
+	return files
+}
+
+// after orders targets as byAddr does, but those of the texts of files after all others that are files.
+func (f foreignFiles) after(a, b change.Target) int {
+	holds := func(t change.Target) int {
+		if file := tunable.InFile(t); file != "" && f[file] == t {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(atBoot(a)-atBoot(b), holds(a)-holds(b), byAddr(a, b))
+}
+
+// holdsAny says whether a setting is wanted of the file that a target is in.
+func holdsAny(wanted []plan.Wanted, t change.Target) bool {
+	file := tunable.InFile(t)
+	return slices.ContainsFunc(wanted, func(w plan.Wanted) bool { return tunable.InFile(w.Target) == file })
 }
 
 // stays says why a setting is not given back: it cannot be read, or one of SELinux is another by now that somebody else
@@ -226,9 +266,9 @@ func stays(in *plan.Input, t change.Target, now string, known bool) string {
 	return ""
 }
 
-// counts notes from when on a change of a service counts.
-func counts(t change.Target, key policy.Key, out *plan.Plan) {
-	if text := tunable.Counts(t); text != "" {
+// counts notes from when on a value of a target counts.
+func counts(t change.Target, value string, key policy.Key, out *plan.Plan) {
+	if text := tunable.Counts(t, value); text != "" {
 		out.Notes = append(out.Notes, plan.Note{Key: key, Text: text})
 	}
 }
@@ -248,12 +288,14 @@ func byName(a, b policy.Tuning) int {
 
 // byAddr puts what lies in /etc before others.
 func byAddr(a, b change.Target) int {
-	boot := func(t change.Target) int {
-		if slices.Contains([]change.Kind{tunable.KindBootFile, service.KindSetting, mounted.KindListed,
-			optionfile.Kind, sepolicy.KindContext, sepolicy.KindBoolean}, t.Kind) {
-			return 0
-		}
-		return 1
+	return cmp.Or(atBoot(a)-atBoot(b), strings.Compare(tunable.OrderKey(a.Addr), tunable.OrderKey(b.Addr)))
+}
+
+// atBoot is 0 of what lies in /etc, and 1 of others.
+func atBoot(t change.Target) int {
+	if slices.Contains([]change.Kind{tunable.KindBootFile, service.KindSetting, mounted.KindListed,
+		optionfile.Kind, sepolicy.KindContext, sepolicy.KindBoolean}, t.Kind) {
+		return 0
 	}
-	return cmp.Or(boot(a)-boot(b), strings.Compare(tunable.OrderKey(a.Addr), tunable.OrderKey(b.Addr)))
+	return 1
 }

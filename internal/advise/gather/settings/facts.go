@@ -32,13 +32,12 @@ func (s Settings) Facts(inst engine.Instance, v fact.Values) {
 		dedicated(s.get, v)
 	case engine.MongoDB:
 		v["instance.numa_interleave"] = fact.Known(false, "mongod has no such setting")
-		limit, known := v.Get("instance.memory_limit").Is.(int64)
-		if _, err := s.get("storage.wiredTiger.engineConfig.cacheSizeGB", "none"); err == nil && known &&
-			v["instance.buffer"].Unknown != "" {
-			v["instance.buffer"] = fact.Known(max(256<<20, (limit-1<<30)/2),
-				"default of the engine: half of its memory less 1 GiB")
-		}
+		mongoCache(s.get, inst.Version, v)
 		mongoMappings(s.get, v)
+	case engine.Cassandra:
+		cassandraFacts(s.get, inst, v, inputs)
+	case engine.ScyllaDB:
+		scyllaMemory(s.get, v)
 	case engine.Redis:
 		redisFacts(v, inputs)
 		if inst.Flavor == "" {
@@ -50,18 +49,6 @@ func (s Settings) Facts(inst engine.Instance, v fact.Values) {
 	if s.version != "" {
 		v["instance.version"] = fact.Known(s.version, "the server")
 	}
-}
-
-func (one setting) value(get source) fact.Value {
-	s, err := get(one.name, one.byDefault)
-	if err != nil {
-		return fact.Unknown("%v", err)
-	}
-	is, ok := one.read(s.Value)
-	if !ok {
-		return fact.Unknown("%s %s = %q cannot be read", s.From, one.name, s.Value)
-	}
-	return fact.Known(is, s.From+" "+one.name)
 }
 
 // dedicated: the option is only in MySQL; where it is on and the server was not asked, it hides what the buffer is.
@@ -179,6 +166,11 @@ func footprint(inst engine.Instance, v, inputs fact.Values) {
 		}
 	case engine.MongoDB:
 		add("cache of WiredTiger", v["instance.buffer"], plain)
+	case engine.Cassandra:
+		add("heap", v.Get("instance.buffer"), plain)
+		add("memtables off the heap", inputs.Get("input.memtables"), plain)
+		add("file cache", inputs.Get("input.file_cache"), plain)
+		add("network cache", inputs.Get("input.network_cache"), plain)
 	default:
 		add("buffer", v.Get("instance.buffer"), plain)
 	}

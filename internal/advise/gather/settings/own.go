@@ -92,6 +92,16 @@ func configOf(inst engine.Instance) string {
 	return cmp.Or(inst.Config, path.Join(inst.DataDir, "postgresql.conf"))
 }
 
+// HasAtOnce says whether an instance that runs has what is written into an option file of bulkhead's without a start: a
+// PostgreSQL whose postgresql.conf is beside the directory of the file, as Places has it.
+func HasAtOnce(h *host.Host, instance, file string) bool {
+	all, _ := recognise.OfHost(h) // of none there is no such instance
+	return slices.ContainsFunc(all, func(inst engine.Instance) bool {
+		return inst.Name() == instance && inst.Engine == engine.PostgreSQL && !inst.Container &&
+			path.Dir(path.Dir(file)) == path.Dir(configOf(inst))
+	})
+}
+
 // reading is what a server reads of one setting.
 type reading struct {
 	listed []string // directories that were included, in order
@@ -125,7 +135,7 @@ func readWith(h *host.Host, inst engine.Instance, file, name, value string) (r r
 	switch inst.Engine {
 	case engine.MySQL:
 		o := reader.MySQLWith(p, names)
-		r.from = cmp.Or(o.From("skip_"+name), o.From(name))
+		_, r.from = o.Switched(name)
 		if strings.Contains(string(reader.File(p.PID, path.Join(inst.DataDir, "mysqld-auto.cnf"))),
 			strconv.Quote(name)) {
 			r.barred = "mysqld-auto.cnf sets it, which is read last: SET PERSIST " + name + " = " + value

@@ -37,6 +37,8 @@ func TestPlaces(t *testing.T) {
 			"mysql3306", "sync_binlog", "1", "", "SET PERSIST sync_binlog = 1"},
 		"a short form": {my + dirs + "[mysqld]\nskip-innodb-doublewrite\n" + inside, "mysql3306",
 			"innodb_doublewrite", "ON", "", "/etc/mysql/my.cnf:7 sets it"},
+		"a short form before it": {my + "skip-innodb-doublewrite\n" + dirs + inside, "mysql3306", "innodb_doublewrite",
+			"ON", "/etc/mysql/mysql.conf.d/zz-bulkhead.cnf", ""},
 		"a value that can do harm": {my + dirs + inside, "mysql3306", "innodb_doublewrite", "OFF", "",
 			"data can be lost"},
 		"a value for a person": {my + dirs + inside, "mysql3306", "sync_binlog", "", "", "for you to choose"},
@@ -57,6 +59,23 @@ func TestPlaces(t *testing.T) {
 		if err != nil || !known || p.File != c.file || (c.why == "") != (p.Why == "") ||
 			!strings.Contains(p.Why, c.why) {
 			t.Errorf("%s: %+v, %v", name, places, err)
+		}
+	}
+}
+
+// A file of one instance is none that another one has at once.
+func TestHasAtOnce(t *testing.T) {
+	h := host.New(linuxtest.Unpack(t, linuxtest.Text(t, "storage/dbhost")))
+	const own = "/var/lib/postgresql/15/main/conf.d/zz-bulkhead.conf"
+	for _, c := range []struct {
+		instance, file string
+		want           bool
+	}{
+		{"postgresql5432", own, true}, {"postgresql5432", "/srv/pg2/conf.d/zz-bulkhead.conf", false},
+		{"postgresql5433", own, false}, {"mysql3306", "/etc/mysql/conf.d/zz-bulkhead.cnf", false},
+	} {
+		if got := HasAtOnce(h, c.instance, c.file); got != c.want {
+			t.Errorf("%s has %s at once: %t", c.instance, c.file, got)
 		}
 	}
 }

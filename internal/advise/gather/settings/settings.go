@@ -22,10 +22,6 @@ import (
 	"bulkhead/internal/linux/procfs"
 )
 
-// source gives a setting with where it was read. byDefault is what the engine takes where nothing sets it; "" is not
-// known here.
-type source func(name, byDefault string) (options.Setting, error)
-
 // Settings are what is known of one server's settings. The zero value knows none.
 type Settings struct {
 	get     source
@@ -43,15 +39,21 @@ func (s Settings) Get(name string) (options.Setting, error) {
 
 const askHint = "the server has to be asked (--dsn)"
 
-// AskTime is how long one server may take to answer.
+// AskTime is how long one server may take to answer, where the caller says nothing else.
 const AskTime = 3 * time.Second
 
 // Of gives the settings of an instance: in force, where it was asked and answered, else as its option files and
 // arguments say. A server is asked for the settings that are facts and for more. What asking failed of is trouble.
 func Of(ctx context.Context, h *host.Host, inst engine.Instance, p *procfs.Process, l *dblogin.Login,
 	more ...string) (s Settings, trouble error) {
+	return Within(ctx, AskTime, h, inst, p, l, more...)
+}
+
+// Within is Of with a time for the server to answer.
+func Within(ctx context.Context, limit time.Duration, h *host.Host, inst engine.Instance, p *procfs.Process,
+	l *dblogin.Login, more ...string) (s Settings, trouble error) {
 	if l != nil {
-		ctx, cancel := context.WithTimeout(ctx, AskTime)
+		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
 		var a *ask.Answer
 		err := fmt.Errorf("the DSN is one of %s", l.Engine)
@@ -64,7 +66,7 @@ func Of(ctx context.Context, h *host.Host, inst engine.Instance, p *procfs.Proce
 			return Settings{get: answered(a), version: a.Version}, nil
 		}
 		if errors.Is(err, ask.ErrNoAnswer) {
-			err = fmt.Errorf("no answer within %s", AskTime)
+			err = fmt.Errorf("no answer within %s", limit)
 		}
 		trouble = fmt.Errorf("%s was not asked for its settings: %w", inst.Name(), err)
 	}
@@ -78,6 +80,10 @@ func Of(ctx context.Context, h *host.Host, inst engine.Instance, p *procfs.Proce
 		s.get = redisFile(reader, p, inst)
 	case engine.MongoDB:
 		s.get = mongoFile(reader, p, inst)
+	case engine.Cassandra:
+		s.get = cassandraFile(reader, p, inst)
+	case engine.ScyllaDB:
+		s.get = scyllaArguments(p)
 	}
 	return s, trouble
 }
@@ -141,13 +147,12 @@ func mysqlFiles(h *host.Host, reader options.Reader, p *procfs.Process, inst eng
 	persisted := string(reader.File(p.PID, path.Join(inst.DataDir, "mysqld-auto.cnf")))
 	_, noFiles := o.Args["no_defaults"]
 	return func(name, byDefault string) (options.Setting, error) {
+		value, from := o.Switched(name)
 		switch {
 		case strings.Contains(persisted, strconv.Quote(name)):
 			return options.Setting{}, errors.New("mysqld-auto.cnf (SET PERSIST) sets it; " + askHint)
-		case o.From("skip_"+name) != "":
-			return options.Setting{Value: "OFF", From: o.From("skip_" + name)}, nil
-		case o.From(name) != "":
-			return options.Setting{Value: o.Value(name), From: o.From(name)}, nil
+		case from != "":
+			return options.Setting{Value: value, From: from}, nil
 		case o.Files.Path == "" && !noFiles:
 			return options.Setting{}, errors.New("no option file could be read")
 		case byDefault == "":
@@ -198,34 +203,6 @@ func redisFile(reader options.Reader, p *procfs.Process, inst engine.Instance) s
 			return options.Setting{}, errors.New("its configuration file was not found, and " + hint)
 		}
 		return options.Setting{}, fmt.Errorf("%s does not set %s, and %s", inst.Config, name, hint)
-	}
-}
-
-// mongoNames are the names on the command line, and in files of 2.4, of the settings of the file.
-var mongoNames = map[string]string{"storage.wiredTiger.engineConfig.cacheSizeGB": "wiredTigerCacheSizeGB",
-	"net.maxIncomingConnections": "maxConns", "storage.journal.enabled": "journal"}
-
-func mongoFile(reader options.Reader, p *procfs.Process, inst engine.Instance) source {
-	args := options.LongOptions(p.Args, nil)
-	file := reader.File(p.PID, inst.Config)
-	set := options.ParseMongoConfig(string(file))
-	return func(name, byDefault string) (options.Setting, error) {
-		if value, there := args[mongoNames[name]]; there {
-			return options.Setting{Value: cmp.Or(value, "true"), From: "the command line"}, nil
-		}
-		if _, off := args["nojournal"]; off && mongoNames[name] == "journal" {
-			return options.Setting{Value: "false", From: "--nojournal on the command line"}, nil
-		}
-		value := cmp.Or(set[name], set[mongoNames[name]])
-		switch {
-		case value != "":
-			return options.Setting{Value: value, From: inst.Config}, nil
-		case inst.Config != "" && file == nil:
-			return options.Setting{}, fmt.Errorf("could not read %s", inst.Config)
-		case byDefault == "":
-			return options.Setting{}, fmt.Errorf("nothing sets %s", name)
-		}
-		return options.Setting{Value: byDefault, From: "default of the engine; nothing sets it"}, nil
 	}
 }
 

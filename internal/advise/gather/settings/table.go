@@ -6,6 +6,7 @@ import (
 
 	"bulkhead/internal/advise/fact"
 	"bulkhead/internal/engine"
+	"bulkhead/internal/engine/options"
 )
 
 // setting is a setting of an engine that is a fact.
@@ -13,6 +14,23 @@ type setting struct {
 	fact, name string
 	byDefault  string // what the engine takes where nothing sets it; "" is not known here
 	read       func(text string) (any, bool)
+}
+
+// source gives a setting with where it was read. byDefault is what the engine takes where nothing sets it; "" is not
+// known here.
+type source func(name, byDefault string) (options.Setting, error)
+
+// value is what a source has of it.
+func (one setting) value(get source) fact.Value {
+	s, err := get(one.name, one.byDefault)
+	if err != nil {
+		return fact.Unknown("%v", err)
+	}
+	is, ok := one.read(s.Value)
+	if !ok {
+		return fact.Unknown("%s %s = %q cannot be read", s.From, one.name, s.Value)
+	}
+	return fact.Known(is, s.From+" "+one.name)
 }
 
 // The forms of values. A number without a unit counts bytes, but blocks of 8 KiB where PostgreSQL does so.
@@ -89,6 +107,8 @@ func tableOf(inst engine.Instance) []setting {
 			{"instance.connections", "net.maxIncomingConnections", "", numberForm},
 			{"instance.journal", "storage.journal.enabled", "true", flagForm},
 		}
+	case engine.Cassandra:
+		return []setting{{"instance.connections", "native_transport_max_concurrent_connections", "-1", numberForm}}
 	}
 	return nil
 }
@@ -159,7 +179,7 @@ func Size(text string, plain int64) (int64, bool) {
 		return 0, false
 	}
 	units := map[string]int64{"": plain, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "kb": 1 << 10,
-		"mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
+		"mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 	unit, known := units[strings.ToLower(strings.TrimSpace(text[len(digits):]))]
 	if !known || n > (1<<62)/unit {
 		return 0, false

@@ -23,6 +23,8 @@ type Instance struct {
 	Seconds  int
 	Progress io.Writer
 	Terminal bool
+	// Has says whether it has at once what is written into an option file of bulkhead's.
+	Has func(file string) bool
 }
 
 const (
@@ -54,7 +56,7 @@ func (i Instance) Open(ctx context.Context, do func(context.Context, Subject) er
 		Longest: time.Duration(i.Seconds)*time.Second + askTime,
 		Idle: "the database did nothing while it was measured, beside answering bulkhead: give it the load that " +
 			"it is to be measured under",
-		Apart: func(name string) string { return cmp.Or(ofPool(name), ofOption(name, true)) },
+		Apart: func(name string) string { return cmp.Or(ofPool(name), ofOption(name, i.Has)) },
 		Measure: func(ctx context.Context, text string, done, of int) (proved.Sample, error) {
 			p.Arm(done, of)
 			p.Phase(text)

@@ -207,16 +207,19 @@ func ofPool(name string) string {
 	return ""
 }
 
-// ofOption says why a setting in an option file does not show.
-func ofOption(name string, running bool) string {
-	file, is := strings.CutPrefix(name, optionfile.Prefix)
+// ofOption says why a setting in an option file does not show in a database, which has what is in files that `has` says
+// yes of while it runs; nil is of none.
+func ofOption(name string, has func(file string) bool) string {
+	option, is := strings.CutPrefix(name, optionfile.Prefix)
+	file := path.Dir(option)
 	switch {
 	case !is:
-	case !running:
-		return "the throw-away database does not read " + path.Dir(file)
-	case path.Base(path.Dir(file)) == optionfile.MySQLFile:
-		return "the database reads " + path.Dir(file) + " when it starts, and is not started anew between two " +
-			"measurements"
+	case has == nil:
+		return "the throw-away database does not read " + file
+	case path.Base(file) == optionfile.MySQLFile:
+		return "a database reads " + file + " when it starts, and none is started anew between two measurements"
+	case !has(file):
+		return "the database that is measured does not read " + file
 	}
 	return ""
 }

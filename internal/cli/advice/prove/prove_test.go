@@ -232,6 +232,18 @@ func TestApart(t *testing.T) {
 		ofMount("mount /discard", "/data") == "" {
 		t.Error("mounts are told apart by their place")
 	}
+	mine := func(file string) bool { return file == "/pg1/conf.d/zz-bulkhead.conf" }
+	for name, apart := range map[string]string{"vm.swappiness": "",
+		"option /pg1/conf.d/zz-bulkhead.conf/fsync":            "",
+		"option /pg2/conf.d/zz-bulkhead.conf/fsync":            "is measured does not read /pg2/conf.d",
+		"option /etc/mysql/conf.d/zz-bulkhead.cnf/sync_binlog": "when it starts"} {
+		if got := ofOption(name, mine); (got == "") != (apart == "") || !strings.Contains(got, apart) {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	if got := ofOption("option /pg1/conf.d/zz-bulkhead.conf/fsync", nil); !strings.Contains(got, "throw-away") {
+		t.Error(got)
+	}
 }
 
 // A load that did nothing with the change did worse than one that did something, and not nothing that is known.

@@ -39,7 +39,7 @@ func (t ThrowAway) Open(ctx context.Context, do func(context.Context, Subject) e
 		return do(ctx, Subject{Text: "scenario " + t.Scenario.Name + ", " + s.Text, Rows: rowsOf(s.Loads),
 			Longest: longest(t.Options.Seconds),
 			Apart: func(name string) string {
-				return cmp.Or(ofService(name), ofPool(name), ofOption(name, false), ofMount(name, s.Mount),
+				return cmp.Or(ofService(name), ofPool(name), ofOption(name, nil), ofMount(name, s.Mount),
 					ofDisk(tunables, name, disks))
 			},
 			Measure: func(ctx context.Context, text string, done, of int) (proved.Sample, error) {

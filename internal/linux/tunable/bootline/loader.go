@@ -208,7 +208,7 @@ func (d ownDir) file() (arguments []string, foreign string, err error) {
 	case ours:
 		return strings.Fields(strings.TrimSuffix(strings.TrimPrefix(body, before), after)), "", nil
 	default:
-		return nil, ownfile.AsLeft + string(text), nil
+		return nil, ownfile.Foreign(string(text)), nil
 	}
 }
 

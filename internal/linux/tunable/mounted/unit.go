@@ -100,7 +100,7 @@ func (h Host) unit(point string, none error) (u unit, err error) {
 	}
 	body, ours := ownfile.Body(string(text))
 	if !ours {
-		u.foreign = ownfile.AsLeft + string(text)
+		u.foreign = ownfile.Foreign(string(text))
 		return u, nil
 	}
 	options, _ := keyOf(body, "Options")

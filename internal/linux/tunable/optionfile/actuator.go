@@ -99,7 +99,7 @@ func (h Host) file(file string) (lines []string, foreign string, err error) {
 		lines = slices.DeleteFunc(strings.Split(body, "\n"), func(l string) bool { return l == "" || l == section })
 		return lines, "", nil
 	default:
-		return nil, ownfile.AsLeft + text, nil
+		return nil, ownfile.Foreign(text), nil
 	}
 }
 
@@ -282,10 +282,13 @@ func (s setting) in(line string) (value string, sets bool) {
 		return "", false
 	}
 	value = strings.Trim(strings.Join(words[1:], " "), `'"`)
-	switch strings.ReplaceAll(strings.ToLower(words[0]), "-", "_") {
+	switch strings.TrimPrefix(strings.ReplaceAll(strings.ToLower(words[0]), "-", "_"), "loose_") {
 	case s.name:
 		return value, true
-	case "skip_" + s.name:
+	case "skip_" + s.name, "disable_" + s.name:
+		if value == "0" { // off of off
+			return "ON", true
+		}
 		return "OFF", true
 	}
 	return "", false

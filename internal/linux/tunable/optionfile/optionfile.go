@@ -98,13 +98,15 @@ func Target(addr string) change.Target { return change.Target{Kind: Kind, Addr: 
 // File is the option file that a target is of.
 func File(t change.Target) string { return path.Dir(t.Addr) }
 
-// Counts says in words from when on a change counts; "" is said of another target.
-func Counts(t change.Target) string {
+// Counts says in words from when on a value counts; "" is said of another target.
+func Counts(t change.Target, value string) string {
 	file, s, err := split(t.Addr)
 	switch {
 	case t.Kind != Kind || err != nil:
 	case path.Base(file) == PostgreSQLFile:
 		return "PostgreSQL reads its files again, and has it at once"
+	case value != s.value:
+		return "a server that runs keeps the value that it has until it starts next; bulkhead restarts none"
 	default:
 		text := "it counts when the server starts next; bulkhead restarts none"
 		if global := SetGlobal(s.name, s.value); global != "" {

@@ -267,6 +267,8 @@ func TestOverruled(t *testing.T) {
 		{my + "/innodb_doublewrite", "ON", "innodb_doublewrite", ""},
 		{my + "/innodb_doublewrite", "ON", "innodb-doublewrite = 1", ""},
 		{my + "/innodb_doublewrite", "ON", "skip-innodb-doublewrite", "OFF"},
+		{my + "/innodb_doublewrite", "ON", "loose-disable-innodb-doublewrite", "OFF"},
+		{my + "/innodb_doublewrite", "ON", "skip-innodb-doublewrite = 0", ""},
 		{pg + "/fsync", "on", "fsync = 'off' # for the night", "off"},
 		{pg + "/fsync", "on", "fsync\toff", "off"},
 		{pg + "/fsync", "on", "FSYNC = yes", ""},

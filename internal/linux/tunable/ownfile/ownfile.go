@@ -1,18 +1,24 @@
 // Package ownfile reads and writes the files of configuration that are bulkhead's own: a heading with a sum tells
 // whether somebody edited one since. An edited file is kept beside the new one, under its name with Edited added, and
 // ".2" and so on where a different text is there already. The programs that these files are for read none of the kept
-// ones.
+// ones. An undo that gives such a text back moves the kept file into its place, with its mode and owner.
 package ownfile
 
 import (
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
 
 	"bulkhead/internal/atomicfile"
 )
@@ -23,12 +29,34 @@ const heading = "# Written by bulkhead, which takes it away again (bulkhead tune
 // Edited is added to the name of a file that somebody edited.
 const Edited = ".edited"
 
-// AsLeft begins the value of a file that is not as bulkhead wrote it: the rest is its text.
+// AsLeft begins the value of a file that is not as bulkhead wrote it.
 const AsLeft = "# not as bulkhead wrote it:\n"
 
-// Text is a file with a body. A body that begins with AsLeft is a text of somebody else's, which is given back.
+// coded follows it where a text is in base64: the journal keeps UTF-8 alone.
+const coded = "\x00base64\n"
+
+// Foreign is the value of a file with a text of somebody else's.
+func Foreign(text string) string {
+	if utf8.ValidString(text) && !strings.HasPrefix(text, coded) {
+		return AsLeft + text
+	}
+	return AsLeft + coded + base64.StdEncoding.EncodeToString([]byte(text))
+}
+
+// foreignText is the inverse of Foreign; it says no for a value that is none.
+func foreignText(value string) (text string, foreign bool) {
+	text, foreign = strings.CutPrefix(value, AsLeft)
+	if code, is := strings.CutPrefix(text, coded); is {
+		if bytes, err := base64.StdEncoding.DecodeString(code); err == nil {
+			return string(bytes), foreign
+		}
+	}
+	return text, foreign
+}
+
+// Text is a file with a body. A body that is of Foreign is a text of somebody else's, which is given back.
 func Text(body string) string {
-	if text, foreign := strings.CutPrefix(body, AsLeft); foreign {
+	if text, foreign := foreignText(body); foreign {
 		return text
 	}
 	return heading + sum(body) + "\n" + body
@@ -54,18 +82,8 @@ func Write(at, body string, emptied bool) error {
 	if err := Tidy(at, emptied && body == ""); err != nil {
 		return err
 	}
-	text, err := os.ReadFile(at)
-	switch {
-	case errors.Is(err, fs.ErrNotExist) && body == "":
-		return nil
-	case err == nil:
-		if _, ours := Body(string(text)); ours {
-			break
-		}
-		if err := os.Rename(at, aside(at, string(text))); err != nil {
-			return fmt.Errorf("keep what somebody edited: %w", err)
-		}
-	case !errors.Is(err, fs.ErrNotExist):
+	there, err := setAside(at, body)
+	if err != nil || there {
 		return err
 	}
 	dir := filepath.Dir(at)
@@ -81,6 +99,9 @@ func Write(at, body string, emptied bool) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as distributions have it
 		return err
 	}
+	if back, err := giveBack(at, body); err != nil || back {
+		return err
+	}
 	owner, err := OwnerOf(dir)
 	if err == nil {
 		if int(owner.Uid) == os.Geteuid() { // the agent's sandbox forbids chown(2), also of the group
@@ -92,6 +113,43 @@ func Write(at, body string, emptied bool) error {
 		return err
 	}
 	return atomicfile.SyncDir(atomicfile.OS{}, filepath.Dir(dir))
+}
+
+// setAside keeps what somebody edited under another name, where a body is to come into its place. It says whether the
+// file is as it is to be already.
+func setAside(at, body string) (there bool, err error) {
+	text, err := read(at)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return body == "", nil
+	case err != nil:
+		return false, err
+	case body == Foreign(string(text)):
+		return true, nil
+	}
+	if _, ours := Body(string(text)); ours {
+		return false, nil
+	}
+	if err := os.Rename(at, aside(at, string(text))); err != nil {
+		return false, fmt.Errorf("keep what somebody edited: %w", err)
+	}
+	return false, nil
+}
+
+// giveBack moves the kept file with the text of a body into its place; it says no where there is none.
+func giveBack(at, body string) (back bool, err error) {
+	text, foreign := foreignText(body)
+	if !foreign {
+		return false, nil
+	}
+	name := aside(at, text)
+	if !isKept(name, text) {
+		return false, nil
+	}
+	if err := os.Rename(name, at); err != nil {
+		return false, fmt.Errorf("give back what somebody edited: %w", err)
+	}
+	return true, atomicfile.SyncDir(atomicfile.OS{}, filepath.Dir(at))
 }
 
 // Left says whether somebody who was killed while he wrote a file left something: what was to become the file, or,
@@ -122,9 +180,44 @@ func Tidy(at string, emptied bool) error {
 func aside(at, text string) string {
 	name := at + Edited
 	for n := 2; ; n++ {
-		if kept, err := os.ReadFile(name); errors.Is(err, fs.ErrNotExist) || err == nil && string(kept) == text {
+		if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) || isKept(name, text) {
 			return name
 		}
 		name = fmt.Sprintf("%s%s.%d", at, Edited, n)
 	}
+}
+
+// read reads a file whole. A FIFO has no text, and is waited for by nobody.
+func read(at string) ([]byte, error) {
+	f, err := os.OpenFile(at, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, err
+	}
+	return io.ReadAll(f)
+}
+
+// isKept says whether a regular file of one name holds a text, or, of an empty one, whether it is a link to /dev/null.
+// It waits for nobody: the directory may belong to the account of a database.
+func isKept(name, text string) bool {
+	if to, err := os.Readlink(name); err == nil {
+		return to == os.DevNull && text == ""
+	}
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() != int64(len(text)) {
+		return false
+	}
+	if is, known := info.Sys().(*syscall.Stat_t); !known || is.Nlink != 1 {
+		return false
+	}
+	got, err := io.ReadAll(io.LimitReader(f, int64(len(text))+1))
+	return err == nil && string(got) == text
 }

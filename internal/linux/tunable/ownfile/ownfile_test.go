@@ -1,11 +1,14 @@
 package ownfile_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
+	"unicode/utf8"
 
 	"bulkhead/internal/linux/tunable/ownfile"
 )
@@ -106,5 +109,103 @@ func TestOfItsDirectory(t *testing.T) {
 		if is := info.Sys().(*syscall.Stat_t); info.Mode() != 0o644 || int(is.Uid) != owner || int(is.Gid) != group {
 			t.Errorf("it has mode %v and owner %d:%d, want 0644 and %d:%d", info.Mode(), is.Uid, is.Gid, owner, group)
 		}
+	}
+}
+
+// A link to /dev/null under the name of a file is set aside and comes back; a FIFO is set aside, and waited for by
+// nobody.
+func TestForeignIsNoFile(t *testing.T) {
+	dir := t.TempDir()
+	link, pipe := filepath.Join(dir, "link.conf"), filepath.Join(dir, "pipe.conf")
+	if err := errors.Join(os.Symlink(os.DevNull, link), syscall.Mkfifo(pipe, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []string{link, pipe} {
+		if err := ownfile.Write(at, "ours\n", false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if info, err := os.Lstat(pipe + ownfile.Edited); err != nil || info.Mode().Type() != os.ModeNamedPipe {
+		t.Errorf("the FIFO: %v, %v", info, err)
+	}
+	if err := ownfile.Write(link, ownfile.Foreign(""), false); err != nil {
+		t.Fatal(err)
+	}
+	if to, err := os.Readlink(link); to != os.DevNull {
+		t.Errorf("it leads to %q, %v", to, err)
+	}
+	if _, err := os.Lstat(link + ownfile.Edited); !os.IsNotExist(err) {
+		t.Errorf("a copy is left: %v", err)
+	}
+}
+
+// A text is given back as it was, also one that is no UTF-8, which the journal would not keep.
+func TestForeign(t *testing.T) {
+	for _, text := range []string{"", "a = 1\n", "# f\xfcr\n", "\x00base64\nYQ=="} {
+		value := ownfile.Foreign(text)
+		if !strings.HasPrefix(value, ownfile.AsLeft) || !utf8.ValidString(value) || ownfile.Text(value) != text {
+			t.Errorf("%q: %q gives %q", text, value, ownfile.Text(value))
+		}
+	}
+}
+
+// What somebody else wrote comes back with its mode and its owner, and with no copy left; where nobody kept it,
+// readable for all. A FIFO under the name of a kept file is waited for by nobody.
+func TestForeignComesBack(t *testing.T) {
+	const theirs = "theirs\n"
+	for _, tt := range []struct {
+		name string
+		mode os.FileMode
+		lose bool // the kept file is taken away meanwhile
+	}{{"secret", 0o600, false}, {"for its group", 0o640, false}, {"nobody kept it", 0o644, true}} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir, owner := t.TempDir(), os.Geteuid()
+			at := filepath.Join(dir, "own.conf")
+			if err := os.WriteFile(at, []byte(theirs), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := syscall.Mkfifo(at+".edited", 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if owner == 0 && !tt.lose {
+				owner = 12345
+				if err := os.Chown(at, owner, 54321); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.Chmod(at, tt.mode); err != nil {
+				t.Fatal(err)
+			}
+			for _, body := range []string{"ours\n", "ours, too\n"} {
+				if err := ownfile.Write(at, body, false); err != nil {
+					t.Fatal(err)
+				}
+			}
+			kept := at + ".edited.2"
+			if text, err := os.ReadFile(kept); err != nil || string(text) != theirs {
+				t.Fatalf("kept: %q, %v", text, err)
+			}
+			if tt.lose {
+				if err := os.Remove(kept); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 2 {
+				if err := ownfile.Write(at, ownfile.AsLeft+theirs, false); err != nil {
+					t.Fatal(err)
+				}
+			}
+			text, err := os.ReadFile(at)
+			info, statErr := os.Stat(at)
+			if err != nil || statErr != nil || string(text) != theirs {
+				t.Fatalf("it is %q, %v, %v", text, err, statErr)
+			}
+			if is := info.Sys().(*syscall.Stat_t); info.Mode() != tt.mode || int(is.Uid) != owner {
+				t.Errorf("it has mode %v and owner %d, want %v and %d", info.Mode(), is.Uid, tt.mode, owner)
+			}
+			if _, err := os.Lstat(kept); !os.IsNotExist(err) {
+				t.Errorf("a copy is left: %v", err)
+			}
+		})
 	}
 }

@@ -43,7 +43,7 @@ func (h Host) file(unit string) (lines []string, foreign string, err error) {
 	case ours:
 		return strings.Split(strings.TrimSuffix(strings.TrimPrefix(body, section), "\n"), "\n"), "", nil
 	default:
-		return nil, ownfile.AsLeft + string(text), nil
+		return nil, ownfile.Foreign(string(text)), nil
 	}
 }
 
