@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"bulkhead/internal/linux/mountinfo"
+	"strings"
 )
 
 // Layer is one layer of storage. What it lies on is in Below; there is no ring.
@@ -45,6 +46,15 @@ const (
 	RoleLower    = "lower"    // of an overlay: read, never written
 	RoleSnapshot = "snapshot" // keeps what changed since
 )
+
+// InMemory says whether what is written there is in memory, and gone after a boot: a RAM disk, zram, a file system in
+// memory, or what lies on one.
+func (l *Layer) InMemory() bool {
+	if l.Filesystem == InMemory || l.Kind == Other && strings.HasSuffix(otherDevice(l.Name), "memory") {
+		return true
+	}
+	return slices.ContainsFunc(l.Below, func(b Link) bool { return b.Role == "" && b.InMemory() })
+}
 
 func (l *Layer) below(role string, lower *Layer) { l.Below = append(l.Below, Link{lower, role}) }
 
@@ -121,4 +131,15 @@ type btrfsVolume struct {
 	devices  []string // names, by number of the device inside the volume where the kernel tells
 	missing  int
 	profiles []string // how data is laid out: "single", "raid1"
+}
+
+// otherDevice says what devices of the kind Other are.
+func otherDevice(name string) string {
+	for prefix, what := range map[string]string{"ram": "memory", "zram": "compressed memory", "fd": "floppy",
+		"sr": "optical"} {
+		if digits, found := strings.CutPrefix(name, prefix); found && strings.Trim(digits, "0123456789") == "" {
+			return what
+		}
+	}
+	return ""
 }
