@@ -344,7 +344,7 @@ func TestRetain(t *testing.T) {
 		{"instance", Rule{Keep: 1, Instance: "nobody"}, ""},
 	} {
 		got := []string{}
-		for _, v := range Retain(sets, tt.Rule, now) {
+		for _, v := range Retain(sets, func(string) Rule { return tt.Rule }, now) {
 			if v.Why == "" && !v.Remove {
 				t.Errorf("%s: %s stays for no reason", tt.name, v.Set.Name)
 			}
@@ -355,6 +355,29 @@ func TestRetain(t *testing.T) {
 		if strings.Join(got, " ") != tt.want {
 			t.Errorf("%s: %q goes, want %s", tt.name, got, tt.want)
 		}
+	}
+}
+
+// Each instance has the rule that there is for it, and one without a rule loses nothing.
+func TestRetainByInstance(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	sets := []Set{}
+	for _, instance := range []string{"a", "b", "c"} {
+		for i := range 4 {
+			sets = append(sets, Set{Instance: instance, Name: fmt.Sprint(i), Complete: true,
+				Created: now.Add(-time.Duration(i) * time.Hour)})
+		}
+	}
+	got := []string{}
+	for _, v := range Retain(sets, func(instance string) Rule {
+		return map[string]Rule{"a": {Keep: 1}, "b": {Keep: 2, Older: 150 * time.Minute}}[instance]
+	}, now) {
+		if v.Remove {
+			got = append(got, v.Set.String())
+		}
+	}
+	if want := "a@1 a@2 a@3 b@3"; strings.Join(got, " ") != want {
+		t.Errorf("%q goes, want %s", got, want)
 	}
 }
 

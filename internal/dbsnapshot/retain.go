@@ -25,12 +25,13 @@ type Verdict struct {
 	Why    string `json:"why"`
 }
 
-// Retain decides. The newest complete snapshot of an instance stays, and so does one with clones or holds. Snapshots
-// that the rule is not about are not counted.
-func Retain(sets []Set, r Rule, now time.Time) []Verdict {
+// Retain decides by the rule that there is for each instance. The newest complete snapshot of an instance stays, and so
+// does one with clones or holds. Snapshots that the rule is not about are not counted.
+func Retain(sets []Set, of func(instance string) Rule, now time.Time) []Verdict {
 	verdicts := []Verdict{}
 	seen := map[string]int{} // complete ones of an instance, the newest first
 	for _, s := range sets {
+		r := of(s.Instance)
 		if r.Instance != "" && s.Instance != r.Instance {
 			continue
 		}

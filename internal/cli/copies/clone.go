@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -379,7 +378,7 @@ func (s Session) copying(cmd *cobra.Command, f cloning, name, verb string,
 	}
 	defer w.Close()
 	w.tools.Limit = time.Minute
-	m := &zfsclone.Maker{Records: zfsclone.Records{Directory: filepath.Join(*s.State, "zfs-copies")}, ZFS: w.tools,
+	m := &zfsclone.Maker{Records: s.copyRecords(), ZFS: w.tools,
 		Group: func(ctx context.Context, p *zfsclone.Plan, there bool) error {
 			return w.setGroup(ctx, p, there, f.reason)
 		},
