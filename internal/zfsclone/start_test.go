@@ -45,6 +45,11 @@ func TestStart(t *testing.T) {
 	}
 
 	boot()
+	r.pools.gone = true
+	if _, err := r.Start(t.Context(), "dev1"); err == nil || !strings.Contains(api.HintOf(err), "zpool import tank") {
+		t.Errorf("its pool was not imported: %v, %s", err, api.HintOf(err))
+	}
+	r.pools.gone = false
 	r.pools.sets[p.Sets[1].Name]["mountpoint"] = "/elsewhere"
 	if _, err := r.Start(t.Context(), "dev1"); api.CodeOf(err) != api.CodeRefused || r.running != "" {
 		t.Errorf("a data set with another place: %v, server on %q", err, r.running)

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/backuplock"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/dbsnapshot"
@@ -90,6 +91,20 @@ func TestPrintCopies(t *testing.T) {
 		if len(lines) != 6 || !strings.Contains(lines[i], want) {
 			t.Fatalf("line %d has no %q:\n%s", i, want, out.String())
 		}
+	}
+}
+
+// A snapshot is named once: where two pools have it, neither is taken for the other.
+func TestNamed(t *testing.T) {
+	a, b := dbsnapshot.Set{Instance: "mysql3306", Name: "a"}, dbsnapshot.Set{Instance: "mysql3306", Name: "b"}
+	if got, err := named([]dbsnapshot.Set{a, b}, "mysql3306@b"); err != nil || got.Name != "b" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if _, err := named([]dbsnapshot.Set{a, b}, "mysql3306@c"); err == nil {
+		t.Error("one that is not there")
+	}
+	if _, err := named([]dbsnapshot.Set{a, b, b}, "mysql3306@b"); api.CodeOf(err) != api.CodeRefused {
+		t.Errorf("two of a name: %v", err)
 	}
 }
 

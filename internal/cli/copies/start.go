@@ -46,7 +46,11 @@ Nothing starts copies when the host does. A unit of systemd or cron (@reboot) th
 				})
 				failed = errors.Join(failed, err)
 			}
-			return errors.Join(s.Print(map[string]any{"started": started}, func() {
+			key := "started"
+			if f.dryRun {
+				key = "would_start"
+			}
+			return errors.Join(s.Print(map[string]any{key: started}, func() {
 				if len(started) == 0 && failed == nil {
 					render.Println(s.Out, "No copy had to be started.")
 				}
@@ -72,9 +76,9 @@ func (w *work) startCopy(ctx context.Context, m *zfsclone.Maker, f cloning, name
 	if f.dryRun {
 		running, err := m.Server(p).Running(ctx)
 		if err == nil && !running {
-			render.Printf(w.Out, "would start %s in the group %s\n", name, p.Group)
+			render.Printf(w.Err, "would start %s in the group %s\n", name, p.Group)
 		}
-		return false, err
+		return err == nil && !running, err
 	}
 	if done, err = m.Start(ctx, name); err != nil || !done {
 		return false, err

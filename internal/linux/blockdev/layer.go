@@ -3,9 +3,9 @@ package blockdev
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"bulkhead/internal/linux/mountinfo"
-	"strings"
 )
 
 // Layer is one layer of storage. What it lies on is in Below; there is no ring.
@@ -48,12 +48,20 @@ const (
 )
 
 // InMemory says whether what is written there is in memory, and gone after a boot: a RAM disk, zram, a file system in
-// memory, or what lies on one.
+// memory, or what lies on one. A pool of ZFS is where all its devices are: which of them only cache is not known here.
+// So is a mirror of md, of which one disk keeps all.
 func (l *Layer) InMemory() bool {
+	if l == nil {
+		return false
+	}
 	if l.Filesystem == InMemory || l.Kind == Other && strings.HasSuffix(otherDevice(l.Name), "memory") {
 		return true
 	}
-	return slices.ContainsFunc(l.Below, func(b Link) bool { return b.Role == "" && b.InMemory() })
+	in := func(b Link) bool { return b.Role == "" && b.InMemory() }
+	if l.Kind == Pool || l.Kind == RAID && strings.HasPrefix(l.Detail, "raid1,") {
+		return len(l.Below) > 0 && !slices.ContainsFunc(l.Below, func(b Link) bool { return !in(b) })
+	}
+	return slices.ContainsFunc(l.Below, in)
 }
 
 func (l *Layer) below(role string, lower *Layer) { l.Below = append(l.Below, Link{lower, role}) }

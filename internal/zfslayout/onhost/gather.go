@@ -220,11 +220,11 @@ func (f *gathering) devices(storage *blockdev.Storage) {
 				d.Trouble = err.Error()
 			}
 			_ = file.Close()
-			if place, err := storage.Place(0, name); err == nil && place.Layer.InMemory() {
-				d.Trouble = "it is in memory: what is written there is gone after a boot"
-			}
 		default:
 			d.Trouble = "it is neither a disk nor a file"
+		}
+		if place, err := storage.Place(0, name); d.Trouble == "" && err == nil && place.Layer.InMemory() {
+			d.Trouble = "it is in memory: what is written there is gone after a boot"
 		}
 		f.Devices = append(f.Devices, d)
 	}

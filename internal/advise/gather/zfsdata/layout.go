@@ -35,6 +35,8 @@ type Place struct {
 	Properties map[string]zfs.Property `json:"properties,omitempty"`
 	// Expendable says that it is marked as one that may be lost.
 	Expendable bool `json:"expendable"`
+
+	pool string // the one that they lie on in the end, also by a volume or a loop device
 }
 
 // Use is what is synced on a pool, where that waits, and what its log and cache devices are.

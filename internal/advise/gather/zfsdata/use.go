@@ -51,12 +51,7 @@ func (l *Layout) use(ctx context.Context, h *host.Host, tools zfs.Tools, storage
 				}
 			}
 		}
-		for _, place := range l.Places {
-			pool, _, _ := strings.Cut(place.Dataset, "/")
-			if pool == p.Name && !place.Expendable && !slices.Contains(u.Keeps, place.Instance) {
-				u.Keeps = append(u.Keeps, place.Instance)
-			}
-		}
+		u.Keeps = append(u.Keeps, l.keeps(p.Name)...)
 		l.Uses[p.Name] = u
 	}
 	lookups, failed := zfs.ReadLookups(h.Root)
@@ -64,6 +59,30 @@ func (l *Layout) use(ctx context.Context, h *host.Host, tools zfs.Tools, storage
 		l.Lookups = &lookups
 	}
 	return errors.Join(err, failed)
+}
+
+// keeps are the databases with files on a pool that may not be lost.
+func (l *Layout) keeps(name string) (names []string) {
+	for _, place := range l.Places {
+		pool, _, _ := strings.Cut(place.Dataset, "/")
+		if (pool == name || place.pool == name) && !place.Expendable && !slices.Contains(names, place.Instance) {
+			names = append(names, place.Instance)
+		}
+	}
+	return names
+}
+
+// poolOf is the pool that a layer lies on in the end; "" for none.
+func poolOf(l *blockdev.Layer) string {
+	if l.Kind == blockdev.Pool {
+		return l.Name
+	}
+	for _, b := range l.Below {
+		if name := poolOf(b.Layer); name != "" {
+			return name
+		}
+	}
+	return ""
 }
 
 var memoryName = regexp.MustCompile(`^/dev/(shm/.|z?ram[0-9]+(p[0-9]+)?$)`)

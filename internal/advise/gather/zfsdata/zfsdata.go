@@ -84,7 +84,8 @@ func (l *Layout) place(d *disks.Disks) {
 			if f.Place.Layer == nil {
 				continue
 			}
-			p := Place{Instance: db.Instance.Name(), Kind: f.Kind, Path: f.Path, Filesystem: f.Place.Layer.Type}
+			p := Place{Instance: db.Instance.Name(), Kind: f.Kind, Path: f.Path, Filesystem: f.Place.Layer.Type,
+				pool: poolOf(f.Place.Layer)}
 			if p.Filesystem == "zfs" {
 				p.Dataset = cmp.Or(l.points[f.Place.Layer.Point], f.Place.Layer.Source)
 			}

@@ -16,9 +16,12 @@ import (
 	"bulkhead/internal/advise"
 	"bulkhead/internal/advise/fact"
 	"bulkhead/internal/advise/rule"
+	"bulkhead/internal/disks"
+	"bulkhead/internal/engine"
 	"bulkhead/internal/engine/datafiles"
 	"bulkhead/internal/host"
 	"bulkhead/internal/host/hosttest"
+	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/linux/linuxtest"
 	"bulkhead/internal/linux/sysroot"
 	"bulkhead/internal/linux/zfs"
@@ -286,5 +289,31 @@ func TestExpendable(t *testing.T) {
 		if got := expendable(d); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
+	}
+}
+
+// A database with its files on a volume of a pool, or in an image on it, is one that the pool keeps, too.
+func TestKeepsOnVolumes(t *testing.T) {
+	pool := &blockdev.Layer{Kind: blockdev.Pool, Name: "tank"}
+	on := func(l blockdev.Layer, below *blockdev.Layer) *blockdev.Layer {
+		l.Below = []blockdev.Link{{Layer: below}}
+		return &l
+	}
+	zvol := on(blockdev.Layer{Kind: blockdev.Stacked}, pool)
+	ext4 := blockdev.Layer{Kind: blockdev.Filesystem, Type: "ext4", Filesystem: blockdev.OnDevice}
+	d := &disks.Disks{Storage: blockdev.NewStorage(nil, nil)}
+	for port, l := range map[int]*blockdev.Layer{3306: on(ext4, zvol), 3307: &ext4, 3308: nil} {
+		d.Databases = append(d.Databases, disks.DatabaseFiles{
+			Instance: engine.Instance{Engine: engine.MySQL, Port: port},
+			Files:    []disks.PlacedFiles{{Place: blockdev.Place{Layer: l}}}})
+	}
+	l := &Layout{Uses: map[string]Use{}, points: map[string]string{}, Pools: []zfs.Pool{{Name: "tank"}, {Name: "b"}}}
+	l.place(d)
+	tools := zfs.Tools{Exec: func(string, ...string) (string, error) { return "", nil }}
+	if err := l.use(t.Context(), kstats(t, map[string]string{"arcstats": "hits 4 1\n"}), tools, nil); err != nil {
+		t.Fatal(err)
+	}
+	if keeps := l.Uses["tank"].Keeps; !slices.Equal(keeps, []string{"mysql3306"}) || len(l.Uses["b"].Keeps) > 0 {
+		t.Errorf("%q, and of another pool %q", keeps, l.Uses["b"].Keeps)
 	}
 }
