@@ -36,8 +36,8 @@ type Set struct {
 	Layout Layout   `json:"layout"`
 
 	parts []zfs.Snapshot
-	// nth orders those of a pool as they were made, whatever the clock was: the group of transactions (createtxg). at is
-	// Created, and never before that of one made earlier there.
+	// nth orders those of a pool as they were made, whatever the clock was: the group of transactions (createtxg). at
+	// is Created, and never before that of one made earlier there.
 	nth int64
 	at  time.Time
 }

@@ -29,9 +29,9 @@ type Verdict struct {
 }
 
 // Retain decides by the rule that there is for each instance. The newest complete snapshot of an instance stays, and so
-// does one with clones or holds. Snapshots that the rule is not about are not counted, and those of each pool are counted
-// apart: an instance that moved leaves the newest in its old pool, and a pool of another host that was imported here may
-// have the same names.
+// does one with clones or holds. Snapshots that the rule is not about are not counted, and those of each pool are
+// counted apart: an instance that moved leaves the newest in its old pool, and a pool of another host that was imported
+// here may have the same names.
 func Retain(sets []Set, of func(instance string) Rule, now time.Time) []Verdict {
 	verdicts := []Verdict{}
 	type line struct{ pool, instance string }

@@ -44,9 +44,9 @@ func (m *Maker) mountAll(ctx context.Context, rec *Record) error {
 	list, err := m.there(ctx, rec.Plan)
 	if err != nil {
 		pool, _, _ := strings.Cut(rec.Plan.Sets[0].Name, "/")
-		return api.Errorf(api.CodeFailed, "nothing was changed; where `zpool list` does not show the pool "+pool+", `zpool "+
-			"import "+pool+"` brings it back with what was written in the copy", "look at the data sets of the copy %s: %w",
-			rec.Plan.Name, err)
+		return api.Errorf(api.CodeFailed, "nothing was changed; where `zpool list` does not show the pool "+pool+
+			", `zpool import "+pool+"` brings it back with what was written in the copy",
+			"look at the data sets of the copy %s: %w", rec.Plan.Name, err)
 	}
 	for _, s := range rec.Plan.Sets[1:] {
 		at := slices.IndexFunc(list, func(d zfs.Dataset) bool { return d.Name == s.Name })

@@ -94,6 +94,17 @@ func TestPrintCopies(t *testing.T) {
 	}
 }
 
+// No flag of a verb has the name of one that every verb has: `bulkhead --policy FILE zfs prune` would mean another thing.
+func TestFlagsOfEveryVerb(t *testing.T) {
+	for _, c := range (Session{}).Commands() {
+		for _, name := range []string{"policy", "state", "socket", "json"} {
+			if c.Flags().Lookup(name) != nil {
+				t.Errorf("%s has a --%s of its own", c.Name(), name)
+			}
+		}
+	}
+}
+
 // A snapshot is named once: where two pools have it, neither is taken for the other.
 func TestNamed(t *testing.T) {
 	a, b := dbsnapshot.Set{Instance: "mysql3306", Name: "a"}, dbsnapshot.Set{Instance: "mysql3306", Name: "b"}

@@ -35,18 +35,18 @@ older than --older. With one of the two flags that one alone decides; without bo
 left behind goes. Never removed are the newest snapshot of an instance, one with clones, one that zfs hold keeps, and
 what bulkhead did not make. With a pattern (* and ? as in a shell) others are neither removed nor counted.
 
---policy goes by the part snapshots of the policy in force, which has a rule for each instance: of one without a rule
+--retain goes by the part snapshots of the policy in force, which has a rule for each instance: of one without a rule
 nothing is removed.`,
 		Example: `  bulkhead zfs prune --keep 7 --older 14d --dry-run
   bulkhead zfs prune 'mysql3306@nightly-*' --keep 30
-  bulkhead zfs prune --policy      for cron, or a timer of systemd`,
+  bulkhead zfs prune --retain      for cron, or a timer of systemd`,
 		Args: usage.AtMostOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.keep < 0 {
 				return usage.Errorf(cmd, "--keep is a number of snapshots")
 			}
 			if f.byPolicy && (f.keep != 0 || f.older != 0) {
-				return usage.Errorf(cmd, "--policy has --keep and --older from the policy")
+				return usage.Errorf(cmd, "--retain has --keep and --older from the policy")
 			}
 			r := dbsnapshot.Rule{Keep: f.keep, Older: time.Duration(f.older)}
 			if len(args) == 1 {
@@ -61,7 +61,7 @@ nothing is removed.`,
 	f.flags(c)
 	c.Flags().IntVar(&f.keep, "keep", 0, "how many of each instance stay, the newest")
 	c.Flags().Var(&f.older, "older", "only those older than this `age`: 36h, 30d")
-	c.Flags().BoolVar(&f.byPolicy, "policy", false, "go by the part snapshots of the policy in force")
+	c.Flags().BoolVar(&f.byPolicy, "retain", false, "go by the part snapshots of the policy in force")
 	return c
 }
 

@@ -48,7 +48,7 @@ there is no snapshot. The same happens when this program is killed.
 A snapshot is refused where it could not be of one moment: files in two pools, or on no ZFS.
 
 --retain then removes older ones of the instance, as the part snapshots of the policy in force has it (zfs prune
---policy). Where that says nothing of the instance there is no snapshot.
+--retain). Where that says nothing of the instance there is no snapshot.
 
 MySQL and MariaDB are asked as root over their socket unless --dsn says otherwise. The account needs RELOAD,
 PROCESS and REPLICATION CLIENT (MariaDB: BINLOG MONITOR, SLAVE MONITOR), and of MySQL 8 BACKUP_ADMIN and SELECT on

@@ -241,7 +241,7 @@ func mainForm() yamlform.Form[document] {
 		sloKey(),
 		yamlform.FormKey[document]{
 			Name: "snapshots", Doc: "How many snapshots of a database on ZFS are kept, by instance; \"*\" is for the " +
-				"others. `zfs snapshot --retain` and `zfs prune --policy` go by it.",
+				"others. `zfs snapshot --retain` and `zfs prune --retain` go by it.",
 			Schema: retention.Schema(),
 			Read:   func(v yamlform.Item, d *document) { d.snapshots = retention.Read(v) },
 		},

@@ -1,5 +1,5 @@
 // Package retention is the part `snapshots:` of a policy: how many snapshots of a database on ZFS are kept, and for how
-// long. Nothing here removes one; `zfs snapshot --retain` and `zfs prune --policy` do.
+// long. Nothing here removes one; `zfs snapshot --retain` and `zfs prune --retain` do.
 //
 // Its values are immutable once they are read.
 package retention

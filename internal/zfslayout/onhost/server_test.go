@@ -52,8 +52,8 @@ func TestStartOf(t *testing.T) {
 	}
 	other := engine.Instance{Engine: engine.MySQL, Main: procfs.ID{PID: 101}, Port: 3307}
 	procs = append(procs, procfs.Process{ID: other.Main, Cgroups: procs[0].Cgroups})
-	if got := startOf(t.Context(), proc, inst, procs, []engine.Instance{inst, other}, units{main: 100}); !strings.Contains(
-		got.Trouble, "mysql3307") {
+	got := startOf(t.Context(), proc, inst, procs, []engine.Instance{inst, other}, units{main: 100})
+	if !strings.Contains(got.Trouble, "mysql3307") {
 		t.Errorf("%+v", got)
 	}
 	if got := startOf(t.Context(), proc, inst, procs[:1], nil, nil); !strings.Contains(got.Trouble, "supervisor") {
