@@ -94,7 +94,8 @@ func TestPrintCopies(t *testing.T) {
 	}
 }
 
-// No flag of a verb has the name of one that every verb has: `bulkhead --policy FILE zfs prune` would mean another thing.
+// No flag of a verb has the name of one that every verb has: `bulkhead --policy FILE zfs prune` would mean another
+// thing.
 func TestFlagsOfEveryVerb(t *testing.T) {
 	for _, c := range (Session{}).Commands() {
 		for _, name := range []string{"policy", "state", "socket", "json"} {
