@@ -7,6 +7,7 @@ package observe
 
 import (
 	"slices"
+	"strconv"
 	"time"
 
 	"bulkhead/internal/api"
@@ -21,8 +22,10 @@ type Sample struct {
 	Took time.Duration `json:"took_ns"` // from the begin of the readings that are new in it
 	// Every is the time between two samples, and Skipped counts readings of collectors that did not begin because the
 	// one before had not ended.
-	Every   time.Duration `json:"every_ns"`
-	Skipped int64         `json:"skipped,omitempty"`
+	Every time.Duration `json:"every_ns"`
+	// Same says that who asked has it already (Unless): all but the times above is left out.
+	Same    bool  `json:"same,omitempty"`
+	Skipped int64 `json:"skipped,omitempty"`
 	// Revision is that of the applied policy; 0: none is, or everything is released.
 	Revision int `json:"revision,omitempty"`
 	// Windows are the schedules of the policy that are open.
@@ -40,6 +43,25 @@ type Sample struct {
 // Has says whether the figures of a collector are in the sample.
 func (s *Sample) Has(p Part) bool {
 	return slices.ContainsFunc(s.Collectors, func(r Reading) bool { return r.Name == p && r.Told })
+}
+
+// Unless is the query of GET /v1/samples that asks for no more than the age of a sample while it is the last one; "" of
+// nil.
+func (s *Sample) Unless() string {
+	if s == nil {
+		return ""
+	}
+	return "?unless=" + strconv.FormatInt(s.At.UnixNano(), 10)
+}
+
+// Over gives what an answer means to who had that sample: that one with its new age where it is the same.
+func (s *Sample) Over(had *Sample) *Sample {
+	if s == nil || !s.Same || had == nil {
+		return s
+	}
+	one := *had
+	one.Age = s.Age
+	return &one
 }
 
 // ZFS is what was seen of OpenZFS; nil before the first sample, and where it is not loaded.
@@ -69,7 +91,11 @@ type Group struct {
 	// run on; nil where no cpuset says so.
 	EachCPU map[int]time.Duration `json:"cpu_each_ns,omitempty"`
 	CPUs    idset.Set             `json:"cpus,omitempty"`
-	Limits  []Limit               `json:"limits"`
+	// Nodes is its memory in bytes by NUMA node and by the pages that it is in: PagesUsual, PagesTransparent,
+	// PagesCache, and those of a pool by their size as the kernel writes it ("2MB"); nil where the kernel does not
+	// tell. Pages that are not counted for the group are left out.
+	Nodes  map[int]map[string]int64 `json:"nodes_bytes,omitempty"`
+	Limits []Limit                  `json:"limits"`
 	// Overrides counts those in force that people have set.
 	Overrides int `json:"overrides,omitempty"`
 	// SLO is how it goes with what its database is promised; nil where nothing is.
@@ -77,6 +103,13 @@ type Group struct {
 	// Work is what its database says that it has done; nil of a group without one that is asked.
 	Work *Work `json:"work,omitempty"`
 }
+
+// Names of pages in Group.Nodes.
+const (
+	PagesUsual       = "usual" // where the kernel does not tell transparent ones apart, these too
+	PagesTransparent = "transparent"
+	PagesCache       = "cache" // page cache; shared memory is none
+)
 
 // Work is what a database has done since it started.
 type Work struct {
