@@ -344,7 +344,7 @@ func TestRetain(t *testing.T) {
 		{"instance", Rule{Keep: 1, Instance: "nobody"}, ""},
 	} {
 		got := []string{}
-		for _, v := range Retain(sets, tt.Rule, now) {
+		for _, v := range Retain(sets, func(string) Rule { return tt.Rule }, now) {
 			if v.Why == "" && !v.Remove {
 				t.Errorf("%s: %s stays for no reason", tt.name, v.Set.Name)
 			}
@@ -355,6 +355,106 @@ func TestRetain(t *testing.T) {
 		if strings.Join(got, " ") != tt.want {
 			t.Errorf("%s: %q goes, want %s", tt.name, got, tt.want)
 		}
+	}
+}
+
+// Each instance has the rule that there is for it, and one without a rule loses nothing.
+func TestRetainByInstance(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	sets := []Set{}
+	for _, instance := range []string{"a", "b", "c"} {
+		for i := range 4 {
+			sets = append(sets, Set{Instance: instance, Name: fmt.Sprint(i), Complete: true,
+				Created: now.Add(-time.Duration(i) * time.Hour)})
+		}
+	}
+	got := []string{}
+	for _, v := range Retain(sets, func(instance string) Rule {
+		return map[string]Rule{"a": {Keep: 1}, "b": {Keep: 2, Older: 150 * time.Minute}}[instance]
+	}, now) {
+		if v.Remove {
+			got = append(got, v.Set.String())
+		}
+	}
+	if want := "a@1 a@2 a@3 b@3"; strings.Join(got, " ") != want {
+		t.Errorf("%q goes, want %s", got, want)
+	}
+}
+
+// snapshotLines are what zfs get prints of one complete snapshot of a data set.
+func snapshotLines(pool, name, created, txg string) string {
+	l := Layout{Instance: "mysql3306", Datasets: []Dataset{{Name: pool + "/data"}}}
+	text, err := l.text()
+	if err != nil {
+		panic(err)
+	}
+	lines := ""
+	for _, p := range [][2]string{{"creation\t" + created, "-"}, {"createtxg\t" + txg, "-"},
+		{propInstance + "\tmysql3306", "local"}, {propLayout + "\t" + text, "local"},
+		{propState + "\t" + stateComplete, "local"}} {
+		lines += pool + "/data@" + name + "\t" + p[0] + "\t" + p[1] + "\n"
+	}
+	return lines
+}
+
+// After the clock was set back the newest snapshot is the one made last, so that one that was just taken does not go.
+func TestClockSetBack(t *testing.T) {
+	r := newRig(t)
+	r.write("state", snapshotLines("tank", "ahead", "9000", "11")+snapshotLines("tank", "now", "2000", "12")+
+		snapshotLines("tank", "old", "1000", "10"))
+	got := []string{}
+	for _, s := range r.list() {
+		got = append(got, fmt.Sprint(s.Name, " ", s.Created.Unix()))
+	}
+	if want := []string{"now 2000", "ahead 9000", "old 1000"}; !slices.Equal(got, want) {
+		t.Fatalf("%q", got)
+	}
+	for i, v := range Retain(r.list(), func(string) Rule { return Rule{Keep: 1} }, time.Unix(2001, 0)) {
+		if v.Remove != (i > 0) {
+			t.Errorf("%s: %v, %s", v.Set, v.Remove, v.Why)
+		}
+	}
+}
+
+// Snapshots of two pools are two, also where an imported pool of another host has the same names: of each the newest
+// stays, and to remove one leaves the other.
+func TestTwoPools(t *testing.T) {
+	r := newRig(t)
+	r.write("state", snapshotLines("tank", "nightly", "3000", "30")+snapshotLines("rescued", "nightly", "2000", "70")+
+		snapshotLines("rescued", "before", "1000", "60"))
+	sets := r.list()
+	removed := []string{}
+	for _, v := range Retain(sets, func(string) Rule { return Rule{Keep: 1, Older: time.Second} }, time.Now()) {
+		if v.Remove {
+			removed = append(removed, v.Set.Pool()+" "+v.Set.Name)
+		}
+	}
+	if len(sets) != 3 || !slices.Equal(removed, []string{"rescued before"}) {
+		t.Fatalf("%d sets, %q goes", len(sets), removed)
+	}
+	if err := Remove(t.Context(), r.Tools, sets[0]); err != nil || sets[0].Pool() != "tank" {
+		t.Fatal(sets[0].Pool(), err)
+	}
+	if state := r.state(); strings.Contains(state, "tank/") || !strings.Contains(state, "rescued/data@nightly\t") {
+		t.Errorf("left:\n%s", state)
+	}
+}
+
+// One that ZFS refuses to destroy, as somebody holds it meanwhile, is complete as before; one that is half gone is not.
+func TestRemoveRefused(t *testing.T) {
+	r := newRig(t)
+	r.write("state", snapshotLines("tank", "s", "1000", "10"))
+	r.write("fail", "destroy")
+	if err := Remove(t.Context(), r.Tools, r.list()[0]); err == nil {
+		t.Fatal("no error")
+	}
+	if s := r.list()[0]; !s.Complete {
+		t.Errorf("what was refused is left %q", s.Trouble)
+	}
+	unfinished := r.list()[0]
+	unfinished.Complete = false
+	if err := Remove(t.Context(), r.Tools, unfinished); err == nil || !r.list()[0].Unfinished {
+		t.Errorf("what was half gone is whole: %v", err)
 	}
 }
 

@@ -36,6 +36,10 @@ type Set struct {
 	Layout Layout   `json:"layout"`
 
 	parts []zfs.Snapshot
+	// nth orders those of a pool as they were made, whatever the clock was: the group of transactions (createtxg). at
+	// is Created, and never before that of one made earlier there.
+	nth int64
+	at  time.Time
 }
 
 // String is how it is named: INSTANCE@NAME.
@@ -50,7 +54,16 @@ func (s Set) Parts() []string {
 	return names
 }
 
-// List gives the snapshots that were made here, by instance, the newest first.
+// Pool is the pool that they are in; "" where nothing says so.
+func (s Set) Pool() string {
+	if len(s.parts) == 0 {
+		return ""
+	}
+	return s.parts[0].Pool()
+}
+
+// List gives the snapshots that were made here, by instance, the newest first. Of one pool that is the one made last,
+// also where the clock was set back. Those of two pools are never one set: a pool may have come from another host.
 func List(ctx context.Context, tools zfs.Tools) ([]Set, error) {
 	all, err := tools.SnapshotsWith(ctx, propertyNames())
 	if err != nil {
@@ -61,7 +74,7 @@ func List(ctx context.Context, tools zfs.Tools) ([]Set, error) {
 
 // group makes sets of snapshots. One that another host sent here has properties that were received, and is none.
 func group(all []zfs.Snapshot) []Set {
-	type key struct{ instance, name string }
+	type key struct{ pool, instance, name string }
 	at, sets := map[key]int{}, []Set{}
 	for _, s := range all {
 		dataset, name, _ := strings.Cut(s.Name, "@")
@@ -74,7 +87,7 @@ func group(all []zfs.Snapshot) []Set {
 			!slices.ContainsFunc(l.Datasets, func(d Dataset) bool { return d.Name == dataset }) {
 			l = Layout{}
 		}
-		k := key{instance, name}
+		k := key{s.Pool(), instance, name}
 		i, known := at[k]
 		if !known {
 			i = len(sets)
@@ -86,18 +99,32 @@ func group(all []zfs.Snapshot) []Set {
 		sets[i].Clones = append(sets[i].Clones, s.Clones()...)
 		sets[i].Holds += max(s.Number("userrefs"), 0)
 	}
+	order(sets)
+	return sets
+}
+
+// order judges and sorts sets.
+func order(sets []Set) {
+	slices.SortStableFunc(sets, func(a, b Set) int {
+		return cmp.Or(cmp.Compare(a.nth, b.nth), a.Created.Compare(b.Created))
+	})
+	latest := map[string]time.Time{} // by the pool
 	for i := range sets {
-		sets[i].judge()
+		s := &sets[i]
+		s.judge()
+		if s.at = s.Created; s.at.Before(latest[s.Pool()]) {
+			s.at = latest[s.Pool()]
+		}
+		latest[s.Pool()] = s.at
 	}
 	slices.SortStableFunc(sets, func(a, b Set) int {
-		return cmp.Or(cmp.Compare(a.Instance, b.Instance), b.Created.Compare(a.Created))
+		return cmp.Or(cmp.Compare(a.Instance, b.Instance), b.at.Compare(a.at), cmp.Compare(b.nth, a.nth))
 	})
-	return sets
 }
 
 func setOf(s zfs.Snapshot, instance, name string, l Layout) Set {
 	set := Set{Instance: instance, Name: name, Created: time.Unix(s.Created(), 0), Lock: own(s, propMode), Layout: l,
-		Clones: []string{}}
+		Clones: []string{}, nth: max(s.Number("createtxg"), 0)}
 	if set.Lock == noLock {
 		set.Lock = ""
 	}

@@ -2,8 +2,11 @@ package dbsnapshot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
+	"slices"
+	"strings"
 	"time"
 
 	"bulkhead/internal/linux/zfs"
@@ -25,12 +28,16 @@ type Verdict struct {
 	Why    string `json:"why"`
 }
 
-// Retain decides. The newest complete snapshot of an instance stays, and so does one with clones or holds. Snapshots
-// that the rule is not about are not counted.
-func Retain(sets []Set, r Rule, now time.Time) []Verdict {
+// Retain decides by the rule that there is for each instance. The newest complete snapshot of an instance stays, and so
+// does one with clones or holds. Snapshots that the rule is not about are not counted, and those of each pool are
+// counted apart: an instance that moved leaves the newest in its old pool, and a pool of another host that was imported
+// here may have the same names.
+func Retain(sets []Set, of func(instance string) Rule, now time.Time) []Verdict {
 	verdicts := []Verdict{}
-	seen := map[string]int{} // complete ones of an instance, the newest first
+	type line struct{ pool, instance string }
+	seen := map[line]int{} // complete ones, the newest first
 	for _, s := range sets {
+		r := of(s.Instance)
 		if r.Instance != "" && s.Instance != r.Instance {
 			continue
 		}
@@ -38,9 +45,9 @@ func Retain(sets []Set, r Rule, now time.Time) []Verdict {
 			continue
 		}
 		if s.Complete {
-			seen[s.Instance]++
+			seen[line{s.Pool(), s.Instance}]++
 		}
-		verdicts = append(verdicts, r.judge(s, seen[s.Instance], now))
+		verdicts = append(verdicts, r.judge(s, seen[line{s.Pool(), s.Instance}], now))
 	}
 	return verdicts
 }
@@ -71,10 +78,23 @@ func (r Rule) judge(s Set, n int, now time.Time) Verdict {
 	return v
 }
 
-// Remove removes a snapshot, and nothing that depends on it: ZFS refuses that. It is marked before.
+// Remove removes a snapshot, and nothing that depends on it: ZFS refuses that. It is marked before. Where ZFS refuses
+// its first part, as somebody holds, clones or sends it meanwhile, the mark is taken back, and it is whole as before.
 func Remove(ctx context.Context, tools zfs.Tools, s Set) error {
 	if err := tools.Set(ctx, map[string]string{propState: stateRemoving}, s.Parts()...); err != nil {
 		return err
 	}
-	return destroy(ctx, tools, s.parts)
+	err := destroy(ctx, tools, s.parts)
+	if err == nil || !s.Complete || errors.Is(err, zfs.ErrTime) { // which may still happen
+		return err
+	}
+	late, stop := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
+	defer stop()
+	first := s.parts[0]
+	dataset, _, _ := strings.Cut(first.Name, "@")
+	there, failed := tools.SnapshotsWith(late, []string{propState}, dataset)
+	if failed == nil && slices.ContainsFunc(there, func(t zfs.Snapshot) bool { return t.Name == first.Name }) {
+		failed = tools.Set(late, map[string]string{propState: stateComplete}, s.Parts()...)
+	}
+	return errors.Join(err, failed)
 }

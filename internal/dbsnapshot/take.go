@@ -224,5 +224,5 @@ func destroy(ctx context.Context, tools zfs.Tools, list []zfs.Snapshot) error {
 // propertyNames are what List asks for.
 func propertyNames() []string {
 	return []string{propBinlog, propGTID, propHeld, propInstance, propLayout, propMode, propLSN, propAtLeast,
-		propReplica, propState, "used", "referenced", "creation", "clones", "userrefs"}
+		propReplica, propState, "used", "referenced", "creation", "createtxg", "clones", "userrefs"}
 }

@@ -26,6 +26,7 @@ type pools struct {
 	held     map[string]string            // snapshots with a clone of them, "" without
 	busy     int                          // how often an unmount says that it is busy
 	uid, gid int                          // who owns files
+	gone     bool                         // the pool is not imported
 }
 
 func (p *pools) content(set string) string {
@@ -51,6 +52,9 @@ func (p *pools) run(program string, args ...string) (string, error) {
 		default:
 			rest = rest[1:]
 		}
+	}
+	if p.gone {
+		return "", errors.New("cannot open 'tank': dataset does not exist")
 	}
 	switch verb {
 	case "create":

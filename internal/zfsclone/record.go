@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"bulkhead/internal/api"
+	"bulkhead/internal/linux/zfs"
 	"bulkhead/internal/steprecord"
 )
 
@@ -33,7 +34,7 @@ type Record struct {
 }
 
 // Owner is the property of data sets that says which copy they belong to.
-const Owner = "bulkhead:clone"
+const Owner = zfs.OfCopy
 
 const recordVersion = 1
 

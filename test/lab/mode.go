@@ -56,6 +56,8 @@ var Alone = []Mode{
 	{Name: "memory", Release: "bookworm", Cgroups: "unified", Only: "internal/memory", Nodes: 4, Extra: "memory",
 		Words: []string{"hugepagesz=1G", "hugepages=2:1,3:1"}},
 	{Name: "zfs", Release: "bookworm", Cgroups: "unified", Only: "test/zfs", Extra: "zfs"},
+	{Name: "zfs-systemd", Release: "bookworm", Systemd: true, Cgroups: "unified", Only: "test/zfs", Extra: "zfs",
+		Tests: "^TestUnit"},
 	{Name: "selinux", Release: "bookworm", Systemd: true, Cgroups: "unified", Only: "test/selinux", Extra: "selinux",
 		Also: "internal/confinement", Words: []string{"security=selinux", "selinux=1", "enforcing=0", "audit=1"}},
 	{Name: "deb-plain", Release: "bookworm", Cgroups: "unified", Only: last, Tests: "^TestInitPackage"},
@@ -95,7 +97,7 @@ func (m Mode) Runs(pkg, test string, asked bool) bool {
 // Image is the name of the image that it boots.
 func (m Mode) Image() string {
 	if m.Extra != "" {
-		return m.Release + "-" + m.Name
+		return m.Release + "-" + m.Extra
 	}
 	return m.Release
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/dbsnapshot"
 	"bulkhead/internal/testhost"
 )
 
@@ -26,7 +27,8 @@ func (r *rig) governed(instance *server, engine string) {
 	}
 	r.policy, r.copies = filepath.Join(etc, "policy.yaml"), filepath.Join(etc, "copies")
 	text := fmt.Sprintf("version: 1\ninclude: [policy.d/*.yaml]\nclasses:\n  developer: {role: helper, cpu: {limit: "+
-		"1}, memory: {max: 512MiB}}\ngroups:\n  production: {role: database, match: [{engine: %s, port: %d}]}\n",
+		"1}, memory: {max: 512MiB}}\nsnapshots:\n  \"*\": {keep: 3}\ngroups:\n  production: {role: database, match: "+
+		"[{engine: %s, port: %d}]}\n",
 		engine, instance.port)
 	if err := errors.Join(os.Chmod(etc, 0o755), os.Mkdir(filepath.Join(etc, "policy.d"), 0o755),
 		os.WriteFile(r.policy, []byte(text), 0o644)); err != nil {
@@ -148,6 +150,12 @@ func TestCloneOfMariaDBUnderCommits(t *testing.T) {
 		c.db.close()
 	}
 	l.stop()
+	t.Log(r.does(nil, "zfs", "snapshot", s.name, "last", "--retain"))
+	var list struct{ Snapshots []dbsnapshot.Set }
+	r.does(&list, "zfs", "list", s.name)
+	if len(list.Snapshots) != 3 || list.Snapshots[0].Name != "last" {
+		t.Errorf("the policy keeps three: %+v", list.Snapshots)
+	}
 	var n int
 	if err := s.db.row("SELECT COUNT(*) FROM one WHERE writer = 99", &n); err != nil || n != 0 {
 		t.Errorf("the origin has %d rows of the copy: %v", n, err)

@@ -49,13 +49,19 @@ func (r *rig) plain() *plain {
 	p.server = r.start("mysql", "mysql", "root@unix("+socket+")/", "/usr/sbin/mariadbd", "--defaults-file="+p.cnf)
 	p.name, p.socket, p.port = "mysql"+strconv.Itoa(port), socket, port
 	r.t.Cleanup(p.end)
+	p.fill()
+	return p
+}
+
+// fill makes tables.
+func (p *plain) fill() {
+	p.r.t.Helper()
 	p.exec("CREATE DATABASE shop")
 	p.exec("CREATE TABLE shop.numbers (n INT PRIMARY KEY, t VARCHAR(100))")
 	p.exec("INSERT INTO shop.numbers SELECT seq, REPEAT('x', 90) FROM shop.seq_1_to_5000")
 	p.exec("CREATE TABLE shop.plain (n INT) ENGINE=Aria")
 	p.exec("INSERT INTO shop.plain VALUES (1), (2)")
 	p.exec("CREATE TABLE shop.written (n INT AUTO_INCREMENT PRIMARY KEY)")
-	return p
 }
 
 // end ends the server that bulkhead started.
@@ -255,18 +261,29 @@ func (r *rig) killed(variable string, step int, args ...string) string {
 }
 
 // Killed at steps of the move and of the way back, a second run ends it or a rollback takes it back, and every
-// table has what was committed.
+// table has what was committed. A long run is killed at every step, in parts so that each may be run alone.
 func TestLayoutKilled(t *testing.T) {
-	r := newRig(t)
-	p := r.plain()
-	every := 3 // each takes a minute or two in emulation; internal/zfslayout is killed at each one of a model
+	parts, every := 3, 3 // each takes half a minute in emulation; internal/zfslayout is killed at each one of a model
 	if testing.Short() {
-		every = 7
+		parts, every = 1, 7
 	}
+	for part := range parts {
+		t.Run(fmt.Sprintf("from step %d", part), func(t *testing.T) {
+			r := newRig(t)
+			p := r.plain()
+			p.killedMoves(p.sums(), part, every)
+		})
+	}
+}
+
+// killedMoves kills moves and ways back, each at the step behind the first ones and every some on from there. was are
+// the checksums of all tables before.
+func (p *plain) killedMoves(was string, first, every int) {
+	r, t := p.r, p.r.t
+	t.Helper()
 	seen := []string{}
-	forth, back := 0, 0 // how many steps are let pass
-	was := p.sums()
-	for ends := 0; ends < 2 && !t.Failed(); {
+	forth, back, round := first, first, 0 // how many steps are let pass
+	for ends := 0; ends < 2 && !t.Failed(); round++ {
 		at := r.killed("BULKHEAD_TEST_LAYOUT", forth, "zfs", "apply", p.name, "--pool", pool)
 		ends = 0
 		if at == "" {
@@ -274,7 +291,7 @@ func TestLayoutKilled(t *testing.T) {
 		} else {
 			seen = append(seen, at)
 		}
-		if at == "" || forth/every%2 == 0 {
+		if at == "" || round%2 == 0 {
 			if _, said, code := r.bulkhead("zfs", "apply", p.name); code != 0 && !strings.Contains(said,
 				"it is applied") {
 				t.Fatalf("killed at %q, then apply: %s", at, said)

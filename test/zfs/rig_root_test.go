@@ -74,17 +74,25 @@ func newRig(t *testing.T) *rig {
 	if err := errors.Join(os.Symlink(self, r.program), os.Chmod(dir, 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	r.must("modprobe", "zfs")
-	for _, disk := range []string{"/dev/vdc", "/dev/vdd"} { // a whole disk takes udev
-		r.must("sh", "-c", "[ -b "+disk+"1 ] || echo , | sfdisk -q "+disk)
-	}
-	r.must("zpool", "create", "-f", "-o", "ashift=12", "-O", "compression=lz4", "-O", "atime=off", "-O", "xattr=sa",
-		"-O", "mountpoint=none", pool, "mirror", "/dev/vdc1", "/dev/vdd1")
+	r.makePool("/dev/vdc", "/dev/vdd")
 	t.Cleanup(func() {
 		r.must("zpool", "destroy", "-f", pool)
 		_ = os.RemoveAll(dir)
 	})
 	return r
+}
+
+// makePool makes the pool, a mirror of two disks.
+func (r *rig) makePool(disks ...string) {
+	r.t.Helper()
+	r.must("modprobe", "zfs")
+	args := []string{"create", "-f", "-o", "ashift=12", "-O", "compression=lz4", "-O", "atime=off", "-O", "xattr=sa",
+		"-O", "mountpoint=none", pool, "mirror"}
+	for _, disk := range disks { // a whole disk takes udev
+		r.must("sh", "-c", "[ -b "+disk+"1 ] || echo , | sfdisk -q "+disk+"; udevadm settle 2>/dev/null || true")
+		args = append(args, disk+"1")
+	}
+	r.must("zpool", args...)
 }
 
 func (r *rig) must(name string, args ...string) string {

@@ -5,6 +5,7 @@ package zfs
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -36,7 +37,9 @@ func (r *rig) cloned(set, snapshot string) (data, log string) {
 func (r *rig) uncloned() {
 	r.t.Helper()
 	for _, part := range []string{"data", "log"} {
-		r.must("zfs", "destroy", pool+"/copy-"+part)
+		testhost.WaitLong(r.t, time.Minute, "what the killed server left to end", func() bool {
+			return exec.Command("zfs", "destroy", pool+"/copy-"+part).Run() == nil
+		})
 	}
 }
 

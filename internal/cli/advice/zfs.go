@@ -167,6 +167,7 @@ func printZFS(out io.Writer, v *zfsCheck) {
 		render.Table(out, pools)
 		render.Println(out)
 	}
+	printUses(out, v.Layout)
 	printPlaces(out, v.Places)
 	for _, t := range v.Trouble {
 		render.Printf(out, "not read: %s\n", t)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -157,18 +156,35 @@ func sourceOf(cmd *cobra.Command, f cloning) (*zfsclone.Source, error) {
 	return &zfsclone.Source{Host: l.Host, Port: l.Port, User: l.User, Password: l.Password}, nil
 }
 
+// named gives the snapshot of a name. Pools may have one each, as one of them came from another host.
+func named(sets []dbsnapshot.Set, of string) (found dbsnapshot.Set, err error) {
+	pools := []string{}
+	for _, s := range sets {
+		if s.String() == of {
+			found, pools = s, append(pools, s.Pool())
+		}
+	}
+	switch len(pools) {
+	case 0:
+		err = api.Errorf(api.CodeFailed, "`bulkhead zfs list` shows those that are there, and `bulkhead zfs "+
+			"snapshot` makes one", "there is no snapshot %q", of)
+	case 1:
+	default:
+		err = api.Errorf(api.CodeRefused, "`zfs rename` gives that of one pool another name", "there is a snapshot %q "+
+			"in each of the pools %s", of, strings.Join(pools, ", "))
+	}
+	return found, err
+}
+
 // copyPlan makes the plan of a copy out of a snapshot.
 func (w *work) copyPlan(ctx context.Context, m *zfsclone.Maker, r zfsclone.Request, of string) (*zfsclone.Plan, error) {
 	sets, err := dbsnapshot.List(ctx, w.tools)
 	if err != nil {
 		return nil, err
 	}
-	at := slices.IndexFunc(sets, func(s dbsnapshot.Set) bool { return s.String() == of })
-	if at < 0 {
-		return nil, api.Errorf(api.CodeFailed, "`bulkhead zfs list` shows those that are there, and `bulkhead zfs "+
-			"snapshot` makes one", "there is no snapshot %q", of)
+	if r.Snapshot, err = named(sets, of); err != nil {
+		return nil, err
 	}
-	r.Snapshot = sets[at]
 	names := []string{}
 	for _, d := range r.Snapshot.Layout.Datasets {
 		names = append(names, d.Name)
@@ -346,7 +362,8 @@ func (w *work) dropOrigin(ctx context.Context, p *zfsclone.Plan) string {
 	name, text := p.Instance+"@"+p.Snapshot, ""
 	err := w.whileAlone(ctx, "zfs drop", func() error {
 		sets, err := dbsnapshot.List(ctx, w.tools)
-		at := slices.IndexFunc(sets, func(s dbsnapshot.Set) bool { return s.String() == name })
+		pool, _, _ := strings.Cut(p.Sets[0].Name, "/")
+		at := slices.IndexFunc(sets, func(s dbsnapshot.Set) bool { return s.String() == name && s.Pool() == pool })
 		switch {
 		case err != nil:
 			return err
@@ -379,7 +396,7 @@ func (s Session) copying(cmd *cobra.Command, f cloning, name, verb string,
 	}
 	defer w.Close()
 	w.tools.Limit = time.Minute
-	m := &zfsclone.Maker{Records: zfsclone.Records{Directory: filepath.Join(*s.State, "zfs-copies")}, ZFS: w.tools,
+	m := &zfsclone.Maker{Records: s.copyRecords(), ZFS: w.tools,
 		Group: func(ctx context.Context, p *zfsclone.Plan, there bool) error {
 			return w.setGroup(ctx, p, there, f.reason)
 		},

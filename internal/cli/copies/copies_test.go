@@ -11,12 +11,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"bulkhead/internal/api"
 	"bulkhead/internal/backuplock"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/dbsnapshot"
 	"bulkhead/internal/engine"
 	"bulkhead/internal/journal/statedir"
+	"bulkhead/internal/policy/retention"
 	"bulkhead/internal/transaction"
+	"bulkhead/internal/zfsclone"
 )
 
 func TestAge(t *testing.T) {
@@ -66,6 +69,69 @@ func TestList(t *testing.T) {
 	for _, want := range []string{"There is no snapshot.", "mysql3306@one", "12 ms", "NOT COMPLETE: parts of it"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+}
+
+// A copy whose server does not run is shown with the command that starts it, and one that is not whole with what ends
+// it.
+func TestPrintCopies(t *testing.T) {
+	var out bytes.Buffer
+	s := Session{Out: render.Printable(&out, 0)}
+	s.printCopies(nil)
+	if out.Len() > 0 {
+		t.Errorf("of no copy it prints %q", out.String())
+	}
+	s.printCopies([]copyState{{Name: "dev1", Of: "mysql3306@s", Group: "dev1", Port: 13306, Phase: zfsclone.Ready},
+		{Name: "dev2", Phase: zfsclone.Ready, Running: true}, {Name: "dev3", Phase: zfsclone.Making},
+		{Name: "dev4", Phase: zfsclone.Dropping}, {Name: "dev5", Trouble: "it cannot\nbe read"}})
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	for i, want := range []string{"SERVER", "does not run: `bulkhead zfs start dev1`", "runs",
+		"`bulkhead zfs refresh dev3` makes it anew", "`bulkhead zfs drop dev4` ends that", "not known: it cannot"} {
+		if len(lines) != 6 || !strings.Contains(lines[i], want) {
+			t.Fatalf("line %d has no %q:\n%s", i, want, out.String())
+		}
+	}
+}
+
+// No flag of a verb has the name of one that every verb has: `bulkhead --policy FILE zfs prune` would mean another
+// thing.
+func TestFlagsOfEveryVerb(t *testing.T) {
+	for _, c := range (Session{}).Commands() {
+		for _, name := range []string{"policy", "state", "socket", "json"} {
+			if c.Flags().Lookup(name) != nil {
+				t.Errorf("%s has a --%s of its own", c.Name(), name)
+			}
+		}
+	}
+}
+
+// A snapshot is named once: where two pools have it, neither is taken for the other.
+func TestNamed(t *testing.T) {
+	a, b := dbsnapshot.Set{Instance: "mysql3306", Name: "a"}, dbsnapshot.Set{Instance: "mysql3306", Name: "b"}
+	if got, err := named([]dbsnapshot.Set{a, b}, "mysql3306@b"); err != nil || got.Name != "b" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if _, err := named([]dbsnapshot.Set{a, b}, "mysql3306@c"); err == nil {
+		t.Error("one that is not there")
+	}
+	if _, err := named([]dbsnapshot.Set{a, b, b}, "mysql3306@b"); api.CodeOf(err) != api.CodeRefused {
+		t.Errorf("two of a name: %v", err)
+	}
+}
+
+// Snapshots go by the rule of their instance in the policy; what was asked for bounds that, and without a rule none
+// goes.
+func TestRuled(t *testing.T) {
+	rules := retention.Rules{{Instance: "mysql3306", Keep: 7}, {Instance: "pg5432", Older: time.Hour}}
+	of := ruled(rules, dbsnapshot.Rule{Instance: "mysql3306", Pattern: "nightly-*"})
+	for instance, want := range map[string]dbsnapshot.Rule{
+		"mysql3306": {Instance: "mysql3306", Pattern: "nightly-*", Keep: 7},
+		"pg5432":    {Instance: "mysql3306", Pattern: "nightly-*", Older: time.Hour}, // which is not about pg5432
+		"mysql3307": {Instance: "mysql3306", Pattern: "nightly-*"},
+	} {
+		if got := of(instance); got != want {
+			t.Errorf("%s: %+v", instance, got)
 		}
 	}
 }

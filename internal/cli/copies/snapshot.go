@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,6 +13,7 @@ import (
 	"bulkhead/internal/backuplock"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
+	"bulkhead/internal/dblogin"
 	"bulkhead/internal/dbsnapshot"
 	"bulkhead/internal/disks"
 	"bulkhead/internal/engine"
@@ -25,6 +27,7 @@ type snapshot struct {
 	dsn        []string
 	wait, hold time.Duration
 	crash      bool
+	retain     bool
 }
 
 func (s Session) snapshotCmd() *cobra.Command {
@@ -44,13 +47,17 @@ there is no snapshot. The same happens when this program is killed.
 
 A snapshot is refused where it could not be of one moment: files in two pools, or on no ZFS.
 
+--retain then removes older ones of the instance, as the part snapshots of the policy in force has it (zfs prune
+--retain). Where that says nothing of the instance there is no snapshot.
+
 MySQL and MariaDB are asked as root over their socket unless --dsn says otherwise. The account needs RELOAD,
 PROCESS and REPLICATION CLIENT (MariaDB: BINLOG MONITOR, SLAVE MONITOR), and of MySQL 8 BACKUP_ADMIN and SELECT on
 performance_schema.log_status.`,
 		Example: `  bulkhead zfs snapshot mysql3306 before-upgrade
   bulkhead zfs snapshot mysql3306 monday --dsn mysql3306=@/root/mysql.dsn
   bulkhead zfs snapshot pg5432 monday --dsn pg5432=@/root/pg.dsn
-  bulkhead zfs snapshot mysql3306 quick --crash-consistent    no lock, no position`,
+  bulkhead zfs snapshot mysql3306 quick --crash-consistent    no lock, no position
+  bulkhead zfs snapshot mysql3306 nightly-1127 --retain    then older ones go, by the policy`,
 		Args: usage.Exactly(2, "say of which instance, and a name: snapshot INSTANCE NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error { return s.snapshot(cmd, f, args[0], args[1]) },
 	}
@@ -60,6 +67,7 @@ performance_schema.log_status.`,
 	usage.SpanFlag(c, &f.hold, "hold", 5*time.Second, "how long the lock is held at most")
 	c.Flags().BoolVar(&f.crash, "crash-consistent", false, "take no lock: the copy is as after a crash, and has no "+
 		"position")
+	c.Flags().BoolVar(&f.retain, "retain", false, "then remove older ones, as the policy in force has it")
 	return c
 }
 
@@ -81,23 +89,16 @@ func (s Session) snapshot(cmd *cobra.Command, f snapshot, name, text string) err
 	if err != nil {
 		return err
 	}
-	var session *backuplock.Session
-	if !f.crash {
-		login, err := loginOf(db.Instance, logins)
-		if err != nil {
-			return err
-		}
-		switch {
-		case login != nil:
-			if session, err = backuplock.Open(ctx, login, backuplock.Limits{Wait: f.wait, Hold: f.hold}); err != nil {
-				return noSession(name, err)
-			}
-			defer session.Close()
-		case db.Instance.Engine != engine.PostgreSQL: // which needs no lock
-			return noSession(name, errors.New("it has no socket that is known"))
-		default:
-			render.Printf(s.Err, "note: without --dsn %s is not asked: no LSN and no settings are kept\n", name)
-		}
+	keep, err := w.retains(ctx, f, name)
+	if err != nil {
+		return err
+	}
+	session, err := w.lockSession(ctx, f, db.Instance, logins)
+	if err != nil {
+		return err
+	}
+	if session != nil {
+		defer session.Close()
 	}
 	layout, err := layoutOf(w.Host, d, db, session)
 	if err != nil {
@@ -111,20 +112,66 @@ func (s Session) snapshot(cmd *cobra.Command, f snapshot, name, text string) err
 		v := map[string]any{"layout": layout, "lock": lock}
 		return s.Print(v, func() { printLayout(s, layout, lock, text) })
 	}
-	var taken *dbsnapshot.Taken
-	err = w.whileAlone(ctx, "zfs snapshot", func() error {
-		var server dbsnapshot.Server
-		if session != nil {
-			server = session
-		}
-		taken, err = dbsnapshot.Take(ctx, w.tools, server, lock, layout, text)
-		return waited(err)
-	})
+	v := snapshotted{}
+	err = w.whileAlone(ctx, "zfs snapshot", func() error { return w.take(ctx, &v, session, lock, layout, text, keep) })
 	if err != nil {
 		return err
 	}
-	w.note(ctx, "zfs snapshot", name+" "+text, f.reason, taken.Position.String())
-	return s.Print(taken, func() { printTaken(s, taken) })
+	outcome := v.Position.String()
+	if len(v.Removed) > 0 {
+		outcome += "; removed " + strings.Join(v.Removed, ", ")
+	}
+	w.note(ctx, "zfs snapshot", name+" "+text, f.reason, outcome)
+	return errors.Join(s.Print(v, func() {
+		printTaken(s, v.Taken)
+		for _, old := range v.Removed {
+			render.Printf(s.Out, "removed: %s\n", old)
+		}
+	}), v.failed)
+}
+
+// take takes the snapshot, and removes what a rule then lets go; nil is none.
+func (w *work) take(ctx context.Context, v *snapshotted, session *backuplock.Session, lock string,
+	layout dbsnapshot.Layout, name string, keep *dbsnapshot.Rule) (err error) {
+	var server dbsnapshot.Server
+	if session != nil {
+		server = session
+	}
+	if v.Taken, err = dbsnapshot.Take(ctx, w.tools, server, lock, layout, name); err == nil && keep != nil {
+		_, v.Removed, v.failed = w.retain(ctx, func(string) dbsnapshot.Rule { return *keep }, false)
+	}
+	return waited(err)
+}
+
+// snapshotted is what snapshot prints.
+type snapshotted struct {
+	*dbsnapshot.Taken
+	Removed []string `json:"removed,omitempty"` // older snapshots
+	failed  error    // what could not be removed; the snapshot is there
+}
+
+// lockSession logs in to the server that is to lock; nil where nothing is locked and nobody is asked.
+func (w *work) lockSession(ctx context.Context, f snapshot, inst engine.Instance, logins map[string]*dblogin.Login) (
+	*backuplock.Session, error) {
+	if f.crash {
+		return nil, nil //nolint:nilnil // nobody is asked
+	}
+	name := inst.Name()
+	login, err := loginOf(inst, logins)
+	switch {
+	case err != nil:
+		return nil, err
+	case login != nil:
+		session, err := backuplock.Open(ctx, login, backuplock.Limits{Wait: f.wait, Hold: f.hold})
+		if err != nil {
+			return nil, noSession(name, err)
+		}
+		return session, nil
+	case inst.Engine != engine.PostgreSQL: // which needs no lock
+		return nil, noSession(name, errors.New("it has no socket that is known"))
+	}
+	render.Printf(w.Err, "note: without --dsn %s is not asked: no LSN and no settings are kept\n", name)
+	return nil, nil //nolint:nilnil // PostgreSQL needs no lock
 }
 
 // noSession is the error of a server that cannot be asked.

@@ -91,14 +91,3 @@ func (s deviceFinder) nvmePath(controller, dir, name string) *Layer {
 		l.Serial, l.Model = firstText(s.attribute(l, dir+"/serial")), firstText(s.attribute(l, dir+"/model"))
 	})
 }
-
-// otherDevice says what devices of the kind Other are.
-func otherDevice(name string) string {
-	for prefix, what := range map[string]string{"ram": "memory", "zram": "compressed memory", "fd": "floppy",
-		"sr": "optical"} {
-		if digits, found := strings.CutPrefix(name, prefix); found && strings.Trim(digits, "0123456789") == "" {
-			return what
-		}
-	}
-	return ""
-}

@@ -3,6 +3,7 @@ package blockdev
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"bulkhead/internal/linux/mountinfo"
 )
@@ -45,6 +46,23 @@ const (
 	RoleLower    = "lower"    // of an overlay: read, never written
 	RoleSnapshot = "snapshot" // keeps what changed since
 )
+
+// InMemory says whether what is written there is in memory, and gone after a boot: a RAM disk, zram, a file system in
+// memory, or what lies on one. A pool of ZFS is where all its devices are: which of them only cache is not known here.
+// So is a mirror of md, of which one disk keeps all.
+func (l *Layer) InMemory() bool {
+	if l == nil {
+		return false
+	}
+	if l.Filesystem == InMemory || l.Kind == Other && strings.HasSuffix(otherDevice(l.Name), "memory") {
+		return true
+	}
+	in := func(b Link) bool { return b.Role == "" && b.InMemory() }
+	if l.Kind == Pool || l.Kind == RAID && strings.HasPrefix(l.Detail, "raid1,") {
+		return len(l.Below) > 0 && !slices.ContainsFunc(l.Below, func(b Link) bool { return !in(b) })
+	}
+	return slices.ContainsFunc(l.Below, in)
+}
 
 func (l *Layer) below(role string, lower *Layer) { l.Below = append(l.Below, Link{lower, role}) }
 
@@ -121,4 +139,15 @@ type btrfsVolume struct {
 	devices  []string // names, by number of the device inside the volume where the kernel tells
 	missing  int
 	profiles []string // how data is laid out: "single", "raid1"
+}
+
+// otherDevice says what devices of the kind Other are.
+func otherDevice(name string) string {
+	for prefix, what := range map[string]string{"ram": "memory", "zram": "compressed memory", "fd": "floppy",
+		"sr": "optical"} {
+		if digits, found := strings.CutPrefix(name, prefix); found && strings.Trim(digits, "0123456789") == "" {
+			return what
+		}
+	}
+	return ""
 }

@@ -93,23 +93,12 @@ func (t Tools) DatasetsUse(ctx context.Context, root *sysroot.FS) ([]DatasetUse,
 // objsets reads what is counted of each mounted file system of a pool, by its name; nothing where the module does not
 // count (before OpenZFS 0.8).
 func objsets(root *sysroot.FS, pool string) (map[string]map[string]int64, error) {
-	dir := path.Join(kstats, pool)
-	files, err := root.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	texts, err := objsetTexts(root, pool)
+	if err != nil {
 		return nil, err
 	}
 	all := map[string]map[string]int64{}
-	for _, file := range files {
-		if !strings.HasPrefix(file, "objset-") {
-			continue
-		}
-		text, err := root.ReadText(path.Join(dir, file))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // unmounted meanwhile
-		}
-		if err != nil {
-			return nil, err
-		}
+	for _, text := range texts {
 		for line := range strings.Lines(text) {
 			rest, is := strings.CutPrefix(line, "dataset_name")
 			if f := strings.SplitN(strings.TrimSpace(rest), " ", 2); is && len(f) == 2 {

@@ -21,6 +21,9 @@ import (
 // Limit is how long one call may take, unless Tools say otherwise.
 const Limit = 10 * time.Second
 
+// OfCopy is the property of a data set that says which copy of `zfs clone` it was made for.
+const OfCopy = "bulkhead:clone"
+
 // ErrTime says that a program gave no answer in its time.
 var ErrTime = errors.New("no answer in time: a pool may hang; `dmesg` tells of its disks")
 

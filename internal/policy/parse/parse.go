@@ -14,6 +14,7 @@ import (
 
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse/hostpart"
+	"bulkhead/internal/policy/retention"
 	"bulkhead/internal/policy/yamlform"
 )
 
@@ -39,6 +40,7 @@ type document struct {
 	guard     *policy.Guard // the main file's
 	slo       policy.SLOPart
 	sloPlaces sloPlaces
+	snapshots retention.Rules // the main file's
 	// classNames are those of all classes in order, once they were asked for.
 	classNames []string
 }
@@ -171,6 +173,14 @@ func RootOf(sources []policy.Source) string {
 	return d.host.Root
 }
 
+// Snapshots are the rules of a sound policy for snapshots of databases.
+func Snapshots(sources []policy.Source) retention.Rules {
+	if len(sources) == 0 {
+		return nil
+	}
+	return parseSource(sources[0], true, yamlform.NewReport(sources)).snapshots
+}
+
 // parseSource reads one file.
 func parseSource(s policy.Source, isMain bool, r *yamlform.Report) document {
 	d := document{classes: make(map[string]*class)}
@@ -229,6 +239,12 @@ func mainForm() yamlform.Form[document] {
 			},
 		},
 		sloKey(),
+		yamlform.FormKey[document]{
+			Name: "snapshots", Doc: "How many snapshots of a database on ZFS are kept, by instance; \"*\" is for the " +
+				"others. `zfs snapshot --retain` and `zfs prune --retain` go by it.",
+			Schema: retention.Schema(),
+			Read:   func(v yamlform.Item, d *document) { d.snapshots = retention.Read(v) },
+		},
 	)
 	return o
 }
@@ -241,7 +257,8 @@ func includedForm() yamlform.Form[document] {
 	return yamlform.Form[document]{
 		Name: "an included file",
 		Elsewhere: map[string]string{"host": mainOnly, "agent": mainOnly, "schedules": mainOnly, "guard": mainOnly,
-			"slo": mainOnly + "; what one group keeps is written below the group"},
+			"snapshots": mainOnly,
+			"slo":       mainOnly + "; what one group keeps is written below the group"},
 		Keys: []yamlform.FormKey[document]{
 			{
 				Name: "version", Doc: "Version of the format.", Schema: policy.JSONSchema{"const": 1},

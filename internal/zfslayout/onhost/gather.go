@@ -25,6 +25,7 @@ import (
 	"bulkhead/internal/engine/options"
 	"bulkhead/internal/engine/recognise"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/linux/mountinfo"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/linux/selinux"
@@ -80,7 +81,7 @@ func Gather(ctx context.Context, h *host.Host, tools zfs.Tools, d *disks.Disks, 
 	if err := f.pools(ctx, tools); err != nil {
 		return f.Facts, err
 	}
-	f.devices()
+	f.devices(d.Storage)
 	err = f.dirs(ctx, h)
 	return f.Facts, err
 }
@@ -198,7 +199,7 @@ func (f *gathering) pools(ctx context.Context, tools zfs.Tools) error {
 }
 
 // devices looks at those for a pool.
-func (f *gathering) devices() {
+func (f *gathering) devices(storage *blockdev.Storage) {
 	for _, name := range f.Request.Devices {
 		d := zfslayout.Device{Path: name}
 		info, err := os.Stat(name)
@@ -221,6 +222,9 @@ func (f *gathering) devices() {
 			_ = file.Close()
 		default:
 			d.Trouble = "it is neither a disk nor a file"
+		}
+		if place, err := storage.Place(0, name); d.Trouble == "" && err == nil && place.Layer.InMemory() {
+			d.Trouble = "it is in memory: what is written there is gone after a boot"
 		}
 		f.Devices = append(f.Devices, d)
 	}

@@ -206,6 +206,9 @@ func startOf(ctx context.Context, proc procfs.FS, inst engine.Instance, procs []
 			}
 		}
 		u, err := units.Unit(ctx, unit)
+		if err == nil {
+			err = u.Usable() // one that was masked while it ran is stopped, and never starts again
+		}
 		if err != nil {
 			return zfslayout.Start{Trouble: err.Error()}
 		}

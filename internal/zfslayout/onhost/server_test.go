@@ -16,10 +16,13 @@ import (
 )
 
 // units is a systemd with one service.
-type units struct{ main int }
+type units struct {
+	main int
+	load string
+}
 
 func (u units) Unit(_ context.Context, name string) (*systemd.Unit, error) {
-	return &systemd.Unit{Name: name, ActiveState: "active", MainPID: u.main}, nil
+	return &systemd.Unit{Name: name, ActiveState: "active", MainPID: u.main, LoadState: u.load}, nil
 }
 func (units) Start(context.Context, string) error       { return nil }
 func (units) Stop(context.Context, string) error        { return nil }
@@ -35,15 +38,22 @@ func TestStartOf(t *testing.T) {
 		{ID: procfs.ID{PID: 50}, Part: engine.PartSupervisor}}}
 	proc := procfs.New(sysroot.New(t.TempDir()))
 	for main, own := range map[int]bool{100: true, 50: true, 1: false, 0: false, 51: false} {
-		got := startOf(t.Context(), proc, inst, procs, nil, units{main})
+		got := startOf(t.Context(), proc, inst, procs, nil, units{main: main})
 		if own != (got == zfslayout.Start{Unit: "db.service"}) || own != (got.Trouble == "") {
 			t.Errorf("main process %d: %+v", main, got)
 		}
 	}
+	for load, trouble := range map[string]string{systemd.LoadMasked: "masked", systemd.LoadNotFound: "no such unit",
+		systemd.LoadLoaded: ""} {
+		got := startOf(t.Context(), proc, inst, procs, nil, units{main: 100, load: load})
+		if (trouble == "") != (got.Unit == "db.service") || !strings.Contains(got.Trouble, trouble) {
+			t.Errorf("a unit that is %s: %+v", load, got)
+		}
+	}
 	other := engine.Instance{Engine: engine.MySQL, Main: procfs.ID{PID: 101}, Port: 3307}
 	procs = append(procs, procfs.Process{ID: other.Main, Cgroups: procs[0].Cgroups})
-	if got := startOf(t.Context(), proc, inst, procs, []engine.Instance{inst, other}, units{100}); !strings.Contains(
-		got.Trouble, "mysql3307") {
+	got := startOf(t.Context(), proc, inst, procs, []engine.Instance{inst, other}, units{main: 100})
+	if !strings.Contains(got.Trouble, "mysql3307") {
 		t.Errorf("%+v", got)
 	}
 	if got := startOf(t.Context(), proc, inst, procs[:1], nil, nil); !strings.Contains(got.Trouble, "supervisor") {

@@ -19,7 +19,9 @@ func (l *Layout) Host() fact.Values {
 	case l.Module != "":
 		asked = l.why()
 	}
-	return fact.Values{"host.zfs_cache_asked": asked}
+	v := fact.Values{"host.zfs_cache_asked": asked}
+	l.lookups(v)
+	return v
 }
 
 // Mount gives the facts of a mounted file system: those of its pool.
@@ -52,7 +54,7 @@ func (l *Layout) Mount(point string) fact.Values {
 	if p.Ashift > 0 {
 		v["mount.pool_ashift"] = fact.Known(p.Ashift, from("ashift"))
 	}
-	files, single, logFiles, singleLogs := []string{}, []string{}, []string{}, []string{}
+	files, single, singleLogs := []string{}, []string{}, []string{}
 	for _, d := range p.Vdevs {
 		switch d.Role {
 		case zfs.RoleData:
@@ -61,16 +63,16 @@ func (l *Layout) Mount(point string) fact.Values {
 				single = append(single, d.Name)
 			}
 		case zfs.RoleLog:
-			logFiles = append(logFiles, d.Files()...)
 			if !d.Redundant() {
 				singleLogs = append(singleLogs, d.Name)
 			}
 		}
 	}
 	for key, list := range map[string][]string{"mount.pool_files": files, "mount.pool_single": single,
-		"mount.pool_log_files": logFiles, "mount.pool_log_single": singleLogs} {
+		"mount.pool_log_single": singleLogs} {
 		v[key] = fact.Known(list, "zpool status -P "+name)
 	}
+	l.devices(p, v)
 	return v
 }
 

@@ -7,12 +7,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
-	"bulkhead/internal/advise/fact"
 	"bulkhead/internal/disks"
-	"bulkhead/internal/engine/datafiles"
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/zfs"
 )
@@ -20,33 +17,11 @@ import (
 // Watched are the properties that are shown and held against rules.
 var Watched = []string{"recordsize", "compression", "atime", "xattr", "primarycache", "logbias", "sync"}
 
-// Layout is what ZFS holds of the databases.
-type Layout struct {
-	Module string     `json:"module"` // version of the kernel's module; "" where it is not loaded
-	Cache  *zfs.Cache `json:"cache,omitempty"`
-	Pools  []zfs.Pool `json:"pools"`
-	Places []Place    `json:"places"`
-	// Trouble says what could not be read, and why.
-	Trouble []string `json:"trouble"`
-
-	points map[string]string // dataset by its mount point
-}
-
-// Place is one kind of an instance's files and the dataset that holds them.
-type Place struct {
-	Instance string         `json:"instance"`
-	Kind     datafiles.Kind `json:"kind"`
-	Path     string         `json:"path"`
-	// Dataset is "" for files that are on no ZFS; Filesystem is the type there.
-	Dataset    string                  `json:"dataset"`
-	Filesystem string                  `json:"filesystem"`
-	Properties map[string]zfs.Property `json:"properties,omitempty"`
-}
-
 // Read reads all of it within a time. Tools without paths are those of the host. Nothing is asked where the module is
 // not loaded. The error is that of finding the databases.
 func Read(ctx context.Context, h *host.Host, tools zfs.Tools, limit time.Duration) (*Layout, error) {
-	l := &Layout{Pools: []zfs.Pool{}, Places: []Place{}, Trouble: []string{}, points: map[string]string{}}
+	l := &Layout{Pools: []zfs.Pool{}, Places: []Place{}, Trouble: []string{}, Uses: map[string]Use{},
+		points: map[string]string{}}
 	if _, err := h.Root.ReadText(zfs.ArcstatsFile); err != nil {
 		return l, nil
 	}
@@ -73,6 +48,7 @@ func Read(ctx context.Context, h *host.Host, tools zfs.Tools, limit time.Duratio
 	pools, err := tools.Pools(ctx)
 	l.Pools = append(l.Pools, pools...)
 	l.trouble(err)
+	l.trouble(l.use(ctx, h, tools, d.Storage))
 	return l, nil
 }
 
@@ -108,7 +84,8 @@ func (l *Layout) place(d *disks.Disks) {
 			if f.Place.Layer == nil {
 				continue
 			}
-			p := Place{Instance: db.Instance.Name(), Kind: f.Kind, Path: f.Path, Filesystem: f.Place.Layer.Type}
+			p := Place{Instance: db.Instance.Name(), Kind: f.Kind, Path: f.Path, Filesystem: f.Place.Layer.Type,
+				pool: poolOf(f.Place.Layer)}
 			if p.Filesystem == "zfs" {
 				p.Dataset = cmp.Or(l.points[f.Place.Layer.Point], f.Place.Layer.Source)
 			}
@@ -138,6 +115,7 @@ func (l *Layout) properties(ctx context.Context, tools zfs.Tools) error {
 		if at < 0 {
 			continue
 		}
+		l.Places[i].Expendable = expendable(sets[at])
 		l.Places[i].Properties = map[string]zfs.Property{}
 		for _, name := range Watched {
 			if v, has := sets[at].Properties[name]; has {
@@ -146,12 +124,4 @@ func (l *Layout) properties(ctx context.Context, tools zfs.Tools) error {
 		}
 	}
 	return nil
-}
-
-// why is the reason for what is not known.
-func (l *Layout) why() fact.Value {
-	if len(l.Trouble) > 0 {
-		return fact.Unknown("%s", strings.Join(l.Trouble, "; "))
-	}
-	return fact.Unknown("ZFS does not tell it")
 }

@@ -1,9 +1,12 @@
 package zfsdata
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,8 +16,14 @@ import (
 	"bulkhead/internal/advise"
 	"bulkhead/internal/advise/fact"
 	"bulkhead/internal/advise/rule"
+	"bulkhead/internal/disks"
+	"bulkhead/internal/engine"
 	"bulkhead/internal/engine/datafiles"
+	"bulkhead/internal/host"
 	"bulkhead/internal/host/hosttest"
+	"bulkhead/internal/linux/blockdev"
+	"bulkhead/internal/linux/linuxtest"
+	"bulkhead/internal/linux/sysroot"
 	"bulkhead/internal/linux/zfs"
 )
 
@@ -93,6 +102,7 @@ func (w *typed) findings(t *testing.T, arcMax int64) map[string]string {
 	t.Helper()
 	data, log := "mysqldata/mysql/data", "mysqldata/mysql/log"
 	l := &Layout{Module: "0.7.3", Cache: &zfs.Cache{Asked: w.arcMax, Max: arcMax}, points: map[string]string{},
+		Uses: map[string]Use{},
 		Places: []Place{{Instance: "mysql3306", Kind: datafiles.Data, Path: w.local[data]["mountpoint"], Dataset: data},
 			{Instance: "mysql3306", Kind: datafiles.Redo, Path: w.options["innodb_log_group_home_dir"], Dataset: log}}}
 	for set, properties := range w.local {
@@ -104,6 +114,10 @@ func (w *typed) findings(t *testing.T, arcMax int64) map[string]string {
 	}
 	var err error
 	if l.Pools, err = tools.Pools(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.use(t.Context(), hosttest.Load(t, "storage/zfs"), tools, nil); err != nil &&
+		!errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
 	s := &fact.Set{Host: l.Host(), Mounts: []fact.Object{{Name: "/var/lib/mysql", Values: l.Mount("/var/lib/mysql")}},
@@ -146,6 +160,7 @@ func TestDocumentOf2017(t *testing.T) {
 		"ZFS-25": "64 MiB " + zfs.ArcMaxFile,
 		"ZFS-27": "/mnt/zfs.img zpool status -P mysqldata",
 		"ZFS-28": "/mnt/zfs.img",
+		"ZFS-32": "/dev/shm/l2arc.img",
 	}
 	got := read(t, string(text)).findings(t, 512<<20)
 	for id, evidence := range want {
@@ -183,5 +198,122 @@ func TestHungPool(t *testing.T) {
 	}
 	if v := l.Mount("/tank/mysql")["mount.pool_free"]; !strings.Contains(v.Unknown, "may hang") {
 		t.Errorf("%+v", v)
+	}
+}
+
+// kstats are files of the module on a host: the intent log as before and since 2.2, and the cache.
+func kstats(t *testing.T, files map[string]string) *host.Host {
+	t.Helper()
+	all := map[string]string{}
+	for name, text := range files {
+		all["/proc/spl/kstat/zfs/"+name] = "30 1 0x01 7 2160 1000000000 101000000000\nname type data\n" + text
+	}
+	return &host.Host{Root: sysroot.New(linuxtest.Files(t, all, 0o644))}
+}
+
+// What is synced, how long that waits, and what fell out of the cache become facts with the time they were counted in;
+// of several pools of an old module nothing is said.
+func TestUse(t *testing.T) {
+	const pools = "tank\tONLINE\t1000\t1\t999\t1\t12\n"
+	arc := "hits 4 900000\nmisses 4 100000\nmru_ghost_hits 4 30000\nmfu_ghost_hits 4 15000\nl2_hits 4 1\n" +
+		"l2_misses 4 99\nl2_size 4 4096\nc_max 4 9\n"
+	vdevs := "\tNAME STATE READ\n\ttank ONLINE\n\t  mirror-0 ONLINE\n\t    /dev/sdb1 ONLINE\n\t    /dev/sdc1 ONLINE\n" +
+		"\tlogs\n\t  /dev/zram1 ONLINE\n\tcache\n\t  /dev/ram0 ONLINE\n\t  /dev/sdx ONLINE\nerrors: none\n"
+	together := fact.Unknown("before OpenZFS 2.2 the module counts those of all pools in one")
+	for name, c := range map[string]struct {
+		files map[string]string
+		pools string
+		syncs fact.Value
+	}{
+		"2.1": {map[string]string{"zil": "zil_commit_count 4 12000\nzil_itx_metaslab_normal_count 4 5\n",
+			"arcstats": arc, "tank/objset-0x36": "dataset_name 7 tank/a\nwrites 4 9\n"}, pools,
+			fact.Known(int64(120), "zil_commit_count, over 1m40s")},
+		"2.1, two pools": {map[string]string{"zil": "zil_commit_count 4 12000\n", "arcstats": arc},
+			pools + "b\tONLINE\t1000\t1\t999\t1\t12\n", together},
+		"2.2, two pools": {map[string]string{"zil": "zil_commit_count 4 99999\n", "arcstats": arc,
+			"tank/objset-0x36": "dataset_name 7 tank/a\nzil_commit_count 4 500\n",
+			"tank/objset-0x37": "dataset_name 7 tank/b\nzil_commit_count 4 700\n",
+			"b/objset-0x37":    "dataset_name 7 b\nzil_commit_count 4 7000\n"},
+			pools + "b\tONLINE\t1000\t1\t999\t1\t12\n", fact.Known(int64(12), "zil_commit_count, over 1m40s")},
+		"0.7": {map[string]string{"arcstats": arc}, pools, together},
+	} {
+		tools := zfs.Tools{ZFS: "zfs", Zpool: "zpool", Exec: func(_ string, args ...string) (string, error) {
+			switch args[0] {
+			case "list":
+				return c.pools, nil
+			case "status":
+				return vdevs, nil
+			}
+			return "tank\t1\t1\t1\t1\t1\t1\t900000\t9000000\t300000\t4000000\t0\t200000\t-\t7000\n", nil
+		}}
+		l := &Layout{Module: "2", Uses: map[string]Use{}, points: map[string]string{"/db": "tank/a"},
+			Places: []Place{{Instance: "mysql3306", Dataset: "tank/a"}, {Instance: "mysql3306", Dataset: "tank/b"},
+				{Instance: "mysql3307", Dataset: "tank/c", Expendable: true}, {Instance: "mysql3308", Dataset: "b"}}}
+		var err error
+		if l.Pools, err = tools.Pools(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.use(t.Context(), kstats(t, c.files), tools, nil); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		v, h := l.Mount("/db"), l.Host()
+		for fact, want := range map[string]any{"mount.pool_sync_wait": int64(4200),
+			"mount.pool_logs":      []string{"/dev/zram1"},
+			"mount.pool_log_files": []string{"/dev/zram1"}, "mount.pool_cache_memory": []string{"/dev/ram0"},
+			"mount.pool_keeps": []string{"mysql3306"}} {
+			if !reflect.DeepEqual(v[fact].Is, want) {
+				t.Errorf("%s: %s is %+v, want %v", name, fact, v[fact], want)
+			}
+		}
+		if v["mount.pool_syncs"] != c.syncs {
+			t.Errorf("%s: %+v", name, v["mount.pool_syncs"])
+		}
+		for fact, want := range map[string]int64{"host.zfs_misses": 1000, "host.zfs_ghosts": 45, "host.zfs_l2_hits": 1,
+			"host.zfs_l2_size": 4096} {
+			if h[fact].Is != want {
+				t.Errorf("%s: %s is %+v, want %d", name, fact, h[fact], want)
+			}
+		}
+	}
+}
+
+// A data set may be lost that a person marked so, or that is a copy's; what is inherited from a copy is not.
+func TestExpendable(t *testing.T) {
+	for _, c := range []struct {
+		name, value, source string
+		want                bool
+	}{{Expendable, "on", "local", true}, {Expendable, "on", "inherited from tank", true}, {Expendable, "off", "local",
+		false}, {zfs.OfCopy, "ID", "local", true}, {zfs.OfCopy, "ID", "inherited from tank/dev1", false},
+		{"other:expendable", "on", "local", false}} {
+		d := zfs.Dataset{Properties: map[string]zfs.Property{c.name: {Value: c.value, Source: c.source}}}
+		if got := expendable(d); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
+// A database with its files on a volume of a pool, or in an image on it, is one that the pool keeps, too.
+func TestKeepsOnVolumes(t *testing.T) {
+	pool := &blockdev.Layer{Kind: blockdev.Pool, Name: "tank"}
+	on := func(l blockdev.Layer, below *blockdev.Layer) *blockdev.Layer {
+		l.Below = []blockdev.Link{{Layer: below}}
+		return &l
+	}
+	zvol := on(blockdev.Layer{Kind: blockdev.Stacked}, pool)
+	ext4 := blockdev.Layer{Kind: blockdev.Filesystem, Type: "ext4", Filesystem: blockdev.OnDevice}
+	d := &disks.Disks{Storage: blockdev.NewStorage(nil, nil)}
+	for port, l := range map[int]*blockdev.Layer{3306: on(ext4, zvol), 3307: &ext4, 3308: nil} {
+		d.Databases = append(d.Databases, disks.DatabaseFiles{
+			Instance: engine.Instance{Engine: engine.MySQL, Port: port},
+			Files:    []disks.PlacedFiles{{Place: blockdev.Place{Layer: l}}}})
+	}
+	l := &Layout{Uses: map[string]Use{}, points: map[string]string{}, Pools: []zfs.Pool{{Name: "tank"}, {Name: "b"}}}
+	l.place(d)
+	tools := zfs.Tools{Exec: func(string, ...string) (string, error) { return "", nil }}
+	if err := l.use(t.Context(), kstats(t, map[string]string{"arcstats": "hits 4 1\n"}), tools, nil); err != nil {
+		t.Fatal(err)
+	}
+	if keeps := l.Uses["tank"].Keeps; !slices.Equal(keeps, []string{"mysql3306"}) || len(l.Uses["b"].Keeps) > 0 {
+		t.Errorf("%q, and of another pool %q", keeps, l.Uses["b"].Keeps)
 	}
 }
