@@ -35,26 +35,42 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	testhost.RequireRoot(t)
-	if os.Getenv("BULKHEAD_LAB") != "1" {
-		t.Skip("needs a host that enforces SELinux: in the lab's machine `selinux` only")
-	}
+	inLab(t)
 	dir, err := os.MkdirTemp("/var/lib", "bhs")
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	r := rigIn(t, dir)
+	t.Cleanup(func() {
+		if t.Failed() { // the next test wants the policy as it was
+			_ = r.command("selinux", "rollback").Run()
+		}
+	})
+	return r
+}
+
+func inLab(t *testing.T) {
+	t.Helper()
+	testhost.RequireRoot(t)
+	if os.Getenv("BULKHEAD_LAB") != "1" {
+		t.Skip("needs a host that enforces SELinux: in the lab's machine `selinux` only")
+	}
+}
+
+// rigIn is one whose directory is there already.
+func rigIn(t *testing.T, dir string) *rig {
+	t.Helper()
 	r := &rig{t: t, dir: dir, program: filepath.Join(dir, "bulkhead")}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
+	_ = os.Remove(r.program)
 	if err := os.Symlink(self, r.program); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		r.must("setenforce", "0") // of this machine, which is the test's
-		_ = os.RemoveAll(dir)
-	})
+	t.Cleanup(func() { r.must("setenforce", "0") }) // of this machine, which is the test's
 	return r
 }
 

@@ -21,7 +21,7 @@ type Setting struct {
 	Name  string   `json:"name"`
 	Value string   `json:"value"`
 	Why   []string `json:"why"`
-	// Denials are those that it puts right.
+	// Denials are those that it puts right; 0 is of what settings name.
 	Denials int `json:"denials"`
 	// InUse are databases that use files whose labels it changes.
 	InUse []string `json:"in_use"`
@@ -279,11 +279,12 @@ func (t Tree) mixed(v verdict.Verdict, may []string) string {
 }
 
 // contexts puts paths that want types of their own together to trees, one for each directory that a database has to
-// itself. One of which only the directory was denied is left: nothing tells that what is below is the database's, too.
+// itself. One of which only the directory was denied, and which no setting names, is left: nothing tells that what is
+// below is the database's, too.
 func (p *planner) contexts(ctx context.Context) {
 	dirs := map[string]bool{}
 	for _, t := range p.trees {
-		if t.Class != "dir" {
+		if t.inside() {
 			dirs[t.dir()] = true
 		}
 	}
@@ -322,7 +323,7 @@ func (p *planner) shared(ctx context.Context, tree string, all []place) string {
 		return err.Error()
 	case foreign != "":
 		return fmt.Sprintf("a local file context is there already for %s: change that one", foreign)
-	case !slices.ContainsFunc(all, func(t place) bool { return t.Class != "dir" }):
+	case !slices.ContainsFunc(all, place.inside):
 		return "only the directory itself was denied, and nothing in it, so whether all below it is the database's " +
 			"is not known: give it a type alone (`semanage fcontext` without \"(/.*)?\", `restorecon` without -R), " +
 			"or let the database use a directory of its own"
@@ -349,6 +350,9 @@ func targets(all []place) (types []string) {
 	}
 	return types
 }
+
+// inside says whether what is in the directory is meant: something there was denied, or a setting names it.
+func (p place) inside() bool { return p.Class != "dir" || p.of.Count == 0 }
 
 // dir is the directory that a path is, or is in.
 func (p place) dir() string {
