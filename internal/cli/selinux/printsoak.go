@@ -39,7 +39,7 @@ type permissiveDomain struct {
 }
 
 // viewSoak looks at what is permissive, and at what was denied.
-func viewSoak(c *transaction.Controller, docs *state.Documents) *soakView {
+func (s Session) viewSoak(c *transaction.Controller, docs *state.Documents) *soakView {
 	v := &soakView{Open: !docs.Soak.At.IsZero(), Soak: docs.Soak, Checkpoints: []soak.Checkpoint{},
 		Left: soak.Left(docs.Soak), Notes: []string{}}
 	v.Soak.Checkpoints, v.Soak.Domains = render.OrEmpty(v.Soak.Checkpoints), render.OrEmpty(v.Soak.Domains)
@@ -56,7 +56,9 @@ func viewSoak(c *transaction.Controller, docs *state.Documents) *soakView {
 	log.Since(docs.Soak.At.Add(-time.Second))
 	v.Notes = append(v.Notes, log.Lost...)
 	loaded.Resolve(c.Host.Root, log.Denials)
-	v.Checkpoints, v.Others = soak.Of(log, docs.Soak, found.Ask, c.Now())
+	lost, notes := s.audited(c)
+	v.Notes = append(v.Notes, notes...)
+	v.Checkpoints, v.Others = soak.Of(log, docs.Soak, found.Ask, c.Now(), lost)
 	return v
 }
 
@@ -142,6 +144,13 @@ func printCheckpoint(out io.Writer, c soak.Checkpoint) {
 	render.Println(out)
 	render.Printf(out, "%s, from %s: %s\n", name, c.At.Local().Format(time.DateTime),
 		render.Count(c.Denials, "denial", "denials"))
+	if c.Lost != nil && *c.Lost > 0 {
+		render.Printf(out, "  LOST: %s of audit in that time, so that not all that was denied need be here: go through "+
+			"it again, with a larger backlog (auditctl -b 8192)\n", render.Count(int(*c.Lost), "record", "records"))
+	}
+	if c.Rebooted {
+		render.Println(out, "  the host was started anew in that time; what was lost before is not known")
+	}
 	for _, g := range c.Groups {
 		render.Printf(out, "  %s by %s, %s: %s\n", g.Rule, orNone(g.Commands),
 			render.Count(g.Count, "time", "times"), g.Kind)
