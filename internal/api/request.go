@@ -74,9 +74,9 @@ func (r Request) Beyond(knows []string) error {
 	if len(r.Enforce) == 0 || slices.Contains(knows, enforces) {
 		return nil
 	}
-	return Errorf(CodeRefused, "restart the agent, for instance by `systemctl restart bulkhead`: limits stay in force; "+
-		"then give the same command again", "the agent that runs is of an older version than this program: it would "+
-		"take back every setting of SELinux, and not only that %s is permissive", strings.Join(r.Enforce, ", "))
+	return Errorf(CodeRefused, "restart the agent, for instance by `systemctl restart bulkhead`: limits stay in "+
+		"force; then give the same command again", "the agent that runs is of an older version than this program: it "+
+		"would take back every setting of SELinux, and not only that %s is permissive", strings.Join(r.Enforce, ", "))
 }
 
 // What is the arguments of a request as a person would have typed them, for the history.

@@ -25,7 +25,8 @@ func (r *rig) pgStarts() bool {
 	_ = exec.Command("systemctl", "reset-failed", pgUnit).Run()
 	out, err := exec.Command("systemctl", "start", pgUnit).CombinedOutput()
 	for try := 0; err == nil && try < 10; try++ { // the unit takes a start that failed for one that did not
-		asked := exec.Command("runuser", "-u", "postgres", "--", "psql", "-p", pgPort, "-At", "-c", "show data_directory")
+		asked := exec.Command("runuser", "-u", "postgres", "--", "psql", "-p", pgPort, "-At", "-c",
+			"show data_directory")
 		if out, _ = asked.CombinedOutput(); strings.TrimSpace(string(out)) == pgData {
 			return true
 		}

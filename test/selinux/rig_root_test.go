@@ -44,6 +44,8 @@ func newRig(t *testing.T) *rig {
 	r := rigIn(t, dir)
 	t.Cleanup(func() {
 		if t.Failed() { // the next test wants the policy as it was
+			t.Logf("denied lately:\n%s", r.must("sh", "-c", "ausearch -m AVC --raw | grep ^type=AVC | tail -n 400 | "+
+				"audit2allow; ausearch -m AVC --raw | grep ^type=AVC | tail -n 30"))
 			_ = r.command("selinux", "rollback").Run()
 		}
 	})

@@ -24,7 +24,9 @@ type soaked struct {
 	Checkpoints []struct {
 		Name    string `json:"checkpoint"`
 		Denials int    `json:"denials"`
-		Groups  []struct {
+		// Rebooted says that the host was started anew in it.
+		Rebooted bool `json:"rebooted"`
+		Groups   []struct {
 			Rule     string   `json:"rule"`
 			Commands []string `json:"commands"`
 		} `json:"groups"`

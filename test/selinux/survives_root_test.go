@@ -96,6 +96,9 @@ func TestSoakAfterReboot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if n := len(s.Checkpoints); !s.Checkpoints[n-1].Rebooted || n > 1 && s.Checkpoints[0].Rebooted {
+		t.Errorf("the boot is not told, or at another checkpoint: %+v", s.Checkpoints)
+	}
 	if !s.permissive() || !strings.HasPrefix(checkpointsOf(s), strings.TrimSuffix(string(before), "\n")) {
 		t.Errorf("after the reboot it is\n%s%+v\nbefore it was\n%s", checkpointsOf(s), s, before)
 	}

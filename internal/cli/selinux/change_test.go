@@ -200,7 +200,8 @@ func TestPlanWithCheck(t *testing.T) {
 	var out bytes.Buffer
 	printPlan(render.Printable(&out, 0), &remedy.Plan{Settings: []remedy.Setting{{Name: "selinux port tcp/4567",
 		Value: "mysqld_port_t"}}, Left: []remedy.Left{{Verdict: verdict.Label, What: "allow a b:dir search;"}}})
-	for _, part := range []string{"  for   what settings name\n", "wrong label  allow a b:dir search, what settings name"} {
+	for _, part := range []string{"  for   what settings name\n",
+		"wrong label  allow a b:dir search, what settings name"} {
 		if !strings.Contains(out.String(), part) {
 			t.Errorf("%q is missing in\n%s", part, out.String())
 		}

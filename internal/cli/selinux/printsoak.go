@@ -145,8 +145,9 @@ func printCheckpoint(out io.Writer, c soak.Checkpoint) {
 	render.Printf(out, "%s, from %s: %s\n", name, c.At.Local().Format(time.DateTime),
 		render.Count(c.Denials, "denial", "denials"))
 	if c.Lost != nil && *c.Lost > 0 {
-		render.Printf(out, "  LOST: %s of audit in that time, so that not all that was denied need be here: go through "+
-			"it again, with a larger backlog (auditctl -b 8192)\n", render.Count(int(*c.Lost), "record", "records"))
+		render.Printf(out, "  LOST: %s of audit in that time, so that not all that was denied need be here: go "+
+			"through it again, with a larger backlog (auditctl -b 8192)\n",
+			render.Count(int(*c.Lost), "record", "records"))
 	}
 	if c.Rebooted {
 		render.Println(out, "  the host was started anew in that time; what was lost before is not known")

@@ -36,7 +36,7 @@ func (s Session) audited(c *transaction.Controller) (state.Audited, []string) {
 	if ask == nil && c.Host.Root.Live() {
 		ask = audit.Of
 	}
-	boot, err := c.Host.Root.ReadText("/proc/sys/kernel/random/boot_id")
+	boot, err := audit.Boot(c.Host.Root)
 	if ask == nil || err != nil {
 		return state.Audited{}, nil
 	}

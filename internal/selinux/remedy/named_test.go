@@ -45,8 +45,8 @@ func TestNamed(t *testing.T) {
 			set: []string{"selinux port tcp/4567 = mysqld_port_t"}},
 		"a port of another": {findings: with(port, func(f *check.Finding) { f.Own = true }),
 			left: "tcp/4567 is var_t's own port"},
-		"a port that no type suits": {findings: with(port, func(f *check.Finding) { f.Want = "" }), left: "it may not; " +
-			"it is set by datadir (x)"},
+		"a port that no type suits": {findings: with(port, func(f *check.Finding) { f.Want = "" }),
+			left: "it may not; it is set by datadir (x)"},
 		"files that were moved there": {findings: with(dir, func(f *check.Finding) {
 			f.Path, f.Class, f.Entries, f.Pattern, f.Contexts = "/var/lib/mysql", "file", 3, "", "mysqld_db_t"
 		}), set: []string{"selinux labels /var/lib/mysql = mysqld_db_t"}},

@@ -90,8 +90,8 @@ func (c *Checkpoint) losses(from, to state.Audited) {
 }
 
 // Of puts the denials of a soak's domains to its checkpoints. Others is how many denials of other domains there were
-// in that time. The clock decides: one that was set meanwhile puts some to the wrong checkpoint. Lost is what the kernel
-// says of records that it has lost, now.
+// in that time. The clock decides: one that was set meanwhile puts some to the wrong checkpoint. Lost is what the
+// kernel says of records that it has lost, now.
 func Of(log *avc.Log, s state.Soak, host verdict.Host, now time.Time, lost state.Audited) (all []Checkpoint,
 	others int) {
 	all, read := []Checkpoint{{At: s.At}}, []state.Audited{s.Audit}

@@ -12,9 +12,9 @@ import (
 	"bulkhead/internal/selinux/verdict"
 )
 
-// Each verdict on each captured log, with a policy to ask and without, has reasons, what to do, and up to three lines of
-// the log that say what it says: of its source, target and class, with permissions of its rule, and each by itself. The
-// programs and the first port that it names stand in them.
+// Each verdict on each captured log, with a policy to ask and without, has reasons, what to do, and up to three lines
+// of the log that say what it says: of its source, target and class, with permissions of its rule, and each by itself.
+// The first port that it names stands in them.
 func TestEvidence(t *testing.T) {
 	files, err := filepath.Glob("../avc/testdata/*.log")
 	if err != nil || len(files) < 20 {
