@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -50,6 +51,26 @@ func (r *rig) captured(since, domain string) string {
 	file := filepath.Join(r.dir, "captured")
 	r.write(file, kept)
 	return file
+}
+
+// enforcedSince sees that the kernel was never told to stop enforcing, which it writes into the log.
+func (r *rig) enforcedSince(since string) {
+	r.t.Helper()
+	at, err := time.ParseInLocation(time.DateTime, since, time.Local)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if mode := r.must("getenforce"); mode != "Enforcing" {
+		r.t.Errorf("this machine is %s", mode)
+	}
+	for line := range strings.Lines(r.must("sh", "-c", "grep -h ^type=MAC_STATUS /var/log/audit/audit.log* || true")) {
+		_, when, _ := strings.Cut(line, "audit(")
+		when, _, _ = strings.Cut(when, ".")
+		seconds, err := strconv.ParseInt(when, 10, 64)
+		if err != nil || seconds >= at.Unix() && strings.Contains(line, " enforcing=0") {
+			r.t.Errorf("SELinux was switched off: %s (%v)", line, err)
+		}
+	}
 }
 
 var ruleLine = regexp.MustCompile(`(?m)^allow .*$`)

@@ -272,6 +272,7 @@ func TestGalera(t *testing.T) {
 	if c.begin("one", true) {
 		t.Error("a node starts after the rollback")
 	}
+	r.enforcedSince(since)
 }
 
 var moduleRule = regexp.MustCompile(`\(allow (\S+) (\S+) \((\S+) \(([^)]*)\)\)\)`)

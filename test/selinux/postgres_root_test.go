@@ -109,4 +109,5 @@ func TestPostgreSQLElsewhere(t *testing.T) {
 	if r.pgStarts() {
 		t.Error("it starts after the rollback")
 	}
+	r.enforcedSince(since)
 }
