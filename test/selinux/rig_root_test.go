@@ -93,6 +93,14 @@ func (r *rig) command(args ...string) *exec.Cmd {
 // does runs the program and expects success; v, if not nil, takes its JSON.
 func (r *rig) does(v any, args ...string) string {
 	r.t.Helper()
+	out, errs := r.silently(v, args...)
+	r.t.Logf("bulkhead %s\n%s%s", strings.Join(args, " "), out, errs)
+	return out
+}
+
+// silently is does without printing what the program prints.
+func (r *rig) silently(v any, args ...string) (out, errs string) {
+	r.t.Helper()
 	if v != nil {
 		args = append([]string{"--json"}, args...)
 	}
@@ -107,8 +115,7 @@ func (r *rig) does(v any, args ...string) string {
 			r.t.Fatalf("bulkhead %q: %v\n%s", args, err, o.String())
 		}
 	}
-	r.t.Logf("bulkhead %s\n%s%s", strings.Join(args, " "), o.String(), e.String())
-	return o.String()
+	return o.String(), e.String()
 }
 
 // policy is all that the host's SELinux is set up with: what is local, the modules, the booleans in force, the file
