@@ -3,10 +3,12 @@ package bench
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
 	"bulkhead/internal/bench/load"
+	"bulkhead/internal/proof"
 	"bulkhead/internal/scenario"
 )
 
@@ -136,5 +138,55 @@ func TestVariation(t *testing.T) {
 	one.vary()
 	if got, is := one.all[0]["alone"].figures["l.variation"]; is {
 		t.Errorf("of one round it is %v", got)
+	}
+}
+
+// The noise of a variation is what the control arm's two runs give when they are exchanged: a ratio within it decides
+// nothing, one beyond it does.
+func TestNoiseOfVariation(t *testing.T) {
+	s, err := scenario.Find("consolidation")
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(s.Shape, func(shape scenario.Shape) bool {
+		return ofVariation(shape.Measure)
+	})
+	if i < 0 {
+		t.Fatal("consolidation has no shape of a variation")
+	}
+	free := map[string][2][]int64{ // what five rounds of four servers did on a real machine: none, and none again
+		"l1": {{478, 517, 387, 427, 455}, {468, 523, 365, 446, 423}},
+		"l2": {{535, 496, 424, 425, 485}, {461, 493, 411, 469, 509}},
+		"l4": {{421, 499, 436, 436, 453}, {479, 442, 418, 417, 432}},
+		"l7": {{550, 500, 402, 434, 455}, {492, 436, 366, 511, 448}},
+	}
+	measured := func(spread int64) proof.Finding {
+		r := &rounds{fitted: &fitted{scenario: s}}
+		for round := range 5 {
+			trials := map[string]*trial{}
+			add := func(arm, name string, n int64) {
+				if trials[arm] == nil {
+					trials[arm] = &trial{figures: map[string]float64{}, outcomes: map[string]load.Outcome{}}
+				}
+				trials[arm].outcomes[name] = load.Outcome{Transactions: n, Elapsed: time.Second}
+			}
+			for name, runs := range free {
+				add(s.Control, name, runs[0][round])
+				add(scenario.Again, name, runs[1][round])
+				add("shared", name, 1000+spread*int64(round-2))
+			}
+			r.all = append(r.all, trials)
+		}
+		r.vary()
+		return r.find(s.Shape[i])
+	}
+	for spread, want := range map[int64]string{85: proof.NotDecided, 1: proof.DirectionOnly, 300: proof.Contradicted} {
+		f := measured(spread)
+		if n := f.Document.Noise; n == nil || math.Abs(float64(n.Low)-65) > 1 || math.Abs(float64(n.High)-153) > 1 {
+			t.Errorf("spread %d: the noise is %+v, want about 65 to 153 %%", spread, n)
+		}
+		if f.Verdict != want {
+			t.Errorf("spread %d: %.3f is %q, want %q", spread, float64(f.Measured.Median), f.Verdict, want)
+		}
 	}
 }

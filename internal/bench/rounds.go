@@ -65,28 +65,6 @@ func (r *rounds) hold(trials map[string]*trial) {
 	}
 }
 
-// vary gives every round of an arm how much the rates of its loads vary between the rounds: their standard deviation,
-// in percent of their mean. Of one round that is not known.
-func (r *rounds) vary() {
-	rates := map[string][]float64{} // by arm and load
-	for _, trials := range r.all {
-		for arm, t := range trials {
-			for load, o := range t.outcomes {
-				rates[arm+"."+load] = append(rates[arm+"."+load], o.Rate())
-			}
-		}
-	}
-	for _, trials := range r.all {
-		for arm, t := range trials {
-			for load := range t.outcomes {
-				if d := proof.Distribute(rates[arm+"."+load]); d.Count > 1 {
-					t.figures[load+".variation"] = 100 * float64(d.Stdev/d.Mean)
-				}
-			}
-		}
-	}
-}
-
 // armResult puts the rounds of one arm together.
 func (r *rounds) armResult(arm scenario.Arm) proof.Arm {
 	a := proof.Arm{Name: arm.Name, Text: arm.Text, Policy: arm.Policy, Peer: arm.Peer,
@@ -185,8 +163,11 @@ func (r *rounds) find(s scenario.Shape) proof.Finding {
 }
 
 // noise is what the two runs of the control arm are of their mean, in percent, in terms of what a shape measures: the
-// throughput of its loads together, or a latency of the slowest. Nil where there is none.
+// throughput of its loads together, a latency of the slowest, or a variation. Nil where there is none.
 func (r *rounds) noise(s scenario.Shape) *proof.Range {
+	if ofVariation(s.Measure) {
+		return r.noiseOfVariation(s.Measure)
+	}
 	figure, loads := "tps", map[string]bool{}
 	for _, name := range s.Measure.Names() {
 		parts := strings.Split(name, ".")

@@ -74,6 +74,36 @@ func Distribute(values []float64) Distribution {
 	}
 }
 
+// Variation is the standard deviation of some values in percent of their mean; NaN of fewer than two.
+func Variation(values []float64) float64 {
+	d := Distribute(values)
+	if d.Count < 2 {
+		return nan
+	}
+	return 100 * float64(d.Stdev/d.Mean)
+}
+
+// maxExchanged is up to how many pairs every exchange is tried: there are two to the power of them.
+const maxExchanged = 12
+
+// Exchanged is the range of a figure over every way to exchange the two members of n pairs that mean the same. Each
+// call is told which pairs are exchanged; of more than 12 pairs only the first are. Nil of fewer than two pairs, and
+// where the figure is no number.
+func Exchanged(n int, of func(exchanged []bool) float64) *Range {
+	var figures []float64
+	exchanged := make([]bool, n)
+	for choice := range 1 << min(n, maxExchanged) {
+		for i := range min(n, maxExchanged) {
+			exchanged[i] = choice>>i&1 == 1
+		}
+		figures = append(figures, of(exchanged))
+	}
+	if all := Over(figures); n > 1 && !math.IsNaN(float64(all.Low)) {
+		return &all
+	}
+	return nil
+}
+
 // Quantile is the smallest of the sorted values that p percent do not exceed (nearest rank).
 func Quantile(sorted []float64, p float64) float64 {
 	if len(sorted) == 0 {
