@@ -3,9 +3,11 @@
 package selinux
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -73,7 +75,20 @@ func (r *rig) enforcedSince(since string) {
 	}
 }
 
-var ruleLine = regexp.MustCompile(`(?m)^allow .*$`)
+var ruleLine = regexp.MustCompile(`(?m)^allow (\S+) (\S+):(\S+) (?:\{ (.*) \}|(\S+));$`)
+
+// rulesIn are the permissions of rules, by source, target and class. What a boolean would allow audit2allow writes
+// apart, as it asks the policy of each denial; it is put together with the rest.
+func rulesIn(text string) map[string]string {
+	rules := map[string]string{}
+	for _, r := range ruleLine.FindAllStringSubmatch(text, -1) {
+		what := r[1] + " " + r[2] + ":" + r[3]
+		all := strings.Fields(rules[what] + " " + r[4] + r[5])
+		slices.Sort(all)
+		rules[what] = strings.Join(slices.Compact(all), " ")
+	}
+	return rules
+}
 
 // denied prints what was captured, and compares the rules of audit2allow on the policy that is loaded with ours.
 func (r *rig) denied(since, domain, name string) {
@@ -94,7 +109,7 @@ func (r *rig) denied(since, domain, name string) {
 	}
 	theirs := r.must("audit2allow", "-i", file)
 	r.t.Logf("audit2allow on the loaded policy:\n%s", theirs)
-	if got := strings.Join(ruleLine.FindAllString(theirs, -1), "\n") + "\n"; got != ours {
-		r.t.Errorf("our rules are\n%sand audit2allow's\n%s", ours, got)
+	if got := rulesIn(theirs); len(got) == 0 || !maps.Equal(got, rulesIn(ours)) {
+		r.t.Errorf("our rules are\n%sand audit2allow's\n%s", ours, theirs)
 	}
 }
