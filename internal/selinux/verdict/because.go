@@ -44,12 +44,12 @@ func apart(d avc.Denial) bool {
 		d.Target.Domain() && d.Source.Role != d.Target.Role
 }
 
-// script finds what a program does that looks at all processes.
+// script finds what a program does that looks at all processes, or at all that is right in "/".
 func (j *judge) script(sweeps sweeps) bool {
 	var blamed []avc.Denial
 	var left []avc.Denial
 	for _, d := range j.group.Denials {
-		if sweeps.blames(d) {
+		if sweeps.blames(d) || j.walks.blames(d) {
 			blamed = append(blamed, d)
 		} else {
 			left = append(left, d)
@@ -58,7 +58,23 @@ func (j *judge) script(sweeps sweeps) bool {
 	if len(blamed) == 0 {
 		return false
 	}
-	s := sweeps[sweeper{j.Source, blamed[0].Comm}]
+	if j.walks.blames(blamed[0]) {
+		j.walked(blamed)
+	} else {
+		j.swept(sweeps[sweeper{j.Source, blamed[0].Comm}], blamed)
+	}
+	if len(left) > 0 {
+		j.because("%d of the %d denials are not of %q: what follows is of these", len(left), j.Count, blamed[0].Comm)
+		j.left = left
+		j.Evidence = linesOf(left)
+		return false
+	}
+	j.Kind = Script
+	return true
+}
+
+// swept says of denials of a sweep what they come from.
+func (j *judge) swept(s *sweep, blamed []avc.Denial) {
 	j.because("%q looks at all processes: it was denied %s of %d other domains (%s)", s.comm, join(s.permissions()),
 		len(s.domains), some(s.names()))
 	j.because("a rule would name each domain that happens to run on this host, and the next one would be denied again")
@@ -70,14 +86,6 @@ func (j *judge) script(sweeps sweeps) bool {
 		j.undecided("the script that started %q: the log has no command line of its parent", s.comm)
 	}
 	j.fix("change the script that starts %q, so that it looks only at its own user's processes", s.comm)
-	if len(left) > 0 {
-		j.because("%d of the %d denials are not of %q: what follows is of these", len(left), j.Count, s.comm)
-		j.left = left
-		j.Evidence = linesOf(left)
-		return false
-	}
-	j.Kind = Script
-	return true
 }
 
 // started says where a script has started the programs of denials: "FILE:LINE: text".
@@ -105,7 +113,7 @@ func (j *judge) started(denials []avc.Denial) (found []string) {
 // mentions finds the lines of a script that name a program.
 func mentions(files Files, script, program string) (found []string) {
 	text, err := files.Read(script)
-	if err != nil || !strings.HasPrefix(string(text), "#!") {
+	if err != nil || !isScript(text) {
 		return nil
 	}
 	n := 0

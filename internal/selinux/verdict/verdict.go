@@ -17,10 +17,10 @@ import (
 
 // Judge gives a verdict on each group of denials, sorted by what puts it right.
 func Judge(log *avc.Log, host Host) *Report {
-	sweeps := sweepsOf(log.Denials)
+	sweeps, walks := sweepsOf(log.Denials), walksOf(log.Denials)
 	r := &Report{Verdicts: []Verdict{}, Rules: []string{}}
 	for _, g := range avc.Groups(log.Denials) {
-		j := &judge{Host: host, log: log, group: g, left: g.Denials, Verdict: verdictOf(g)}
+		j := &judge{Host: host, log: log, walks: walks, group: g, left: g.Denials, Verdict: verdictOf(g)}
 		j.decide(sweeps)
 		if j.Needed != "" {
 			r.Rules = append(r.Rules, j.Needed)
