@@ -13,6 +13,7 @@ import (
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/confinement"
+	"bulkhead/internal/engine"
 	"bulkhead/internal/engine/recognise"
 	"bulkhead/internal/linux/audit"
 	"bulkhead/internal/linux/tunable/sepolicy"
@@ -21,6 +22,7 @@ import (
 	"bulkhead/internal/selinux/remedy"
 	"bulkhead/internal/selinux/verdict"
 	"bulkhead/internal/state"
+	"bulkhead/internal/transaction"
 )
 
 // from says which denials a plan is made of.
@@ -110,11 +112,11 @@ func (s Session) remedies(cmd *cobra.Command, args []string, f *from, change boo
 	m.report = verdict.Judge(m.log, m.found.Ask)
 	judged := *m.report
 	if f.check {
-		named, err := confinement.Of(cmd.Context(), c.Host, instances, confinement.Options{})
+		named, err := checked(cmd, c, instances)
 		if err != nil {
 			return nil, err
 		}
-		judged.Verdicts = slices.Concat(judged.Verdicts, remedy.Named(named.Findings))
+		judged.Verdicts = slices.Concat(judged.Verdicts, named)
 	}
 	m.Plan = remedy.Of(cmd.Context(), &judged, local, o)
 	if len(f.only) == 0 {
@@ -125,6 +127,32 @@ func (s Session) remedies(cmd *cobra.Command, args []string, f *from, change boo
 			strings.Join(unknown, ", "))
 	}
 	return m, nil
+}
+
+// checked are verdicts of what settings of databases name, as check finds it.
+func checked(cmd *cobra.Command, c *transaction.Controller, instances []engine.Instance) ([]verdict.Verdict, error) {
+	named, err := confinement.Of(cmd.Context(), c.Host, instances, confinement.Options{})
+	if err != nil {
+		return nil, err
+	}
+	for _, why := range unchecked(named) {
+		render.Printf(cmd.ErrOrStderr(), "warning: --check: %s\n", why)
+	}
+	return remedy.Named(named.Findings), nil
+}
+
+// unchecked says what --check could not look at: a plan without that is not a plan in which nothing is needed.
+func unchecked(r *confinement.Report) (all []string) {
+	if len(r.Instances) == 0 {
+		all = append(all, "no database runs, so that no settings were looked at")
+	}
+	for _, i := range r.Instances {
+		all = append(all, i.NotAsked...)
+		if i.SELinux != nil {
+			all = append(all, i.SELinux.Undecided...)
+		}
+	}
+	return all
 }
 
 // ours says whether bulkhead has made a setting.

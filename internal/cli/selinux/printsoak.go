@@ -144,7 +144,9 @@ func printCheckpoint(out io.Writer, c soak.Checkpoint) {
 	render.Println(out)
 	render.Printf(out, "%s, from %s: %s\n", name, c.At.Local().Format(time.DateTime),
 		render.Count(c.Denials, "denial", "denials"))
-	if c.Lost != nil && *c.Lost > 0 {
+	if c.Lost == nil {
+		render.Println(out, "  whether records of audit got lost in that time is not known")
+	} else if *c.Lost > 0 {
 		render.Printf(out, "  LOST: %s of audit in that time, so that not all that was denied need be here: go "+
 			"through it again, with a larger backlog (auditctl -b 8192)\n",
 			render.Count(int(*c.Lost), "record", "records"))

@@ -296,7 +296,8 @@ case has all of its own.`,
 			var notes []string
 			begins.Audit, notes = s.audited(c)
 			c.Close()
-			if docs.Soak.At.IsZero() {
+			begun := docs.Soak.At
+			if begun.IsZero() {
 				return noSoak()
 			}
 			more, err := s.mark("checkpoint " + args[0])
@@ -306,10 +307,16 @@ case has all of its own.`,
 			notes = append(notes, more...)
 			var now state.Soak
 			err = s.record(cmd.Context(), func(docs *state.Documents) error {
-				if docs.Soak.At.IsZero() {
+				switch {
+				case docs.Soak.At.IsZero():
 					return noSoak()
+				case !docs.Soak.At.Equal(begun):
+					return api.Errorf(api.CodeFailed, "give the same command again", "another soak has begun meanwhile")
 				}
 				docs.Soak.Checkpoints = append(docs.Soak.Checkpoints, begins)
+				slices.SortStableFunc(docs.Soak.Checkpoints, func(a, b state.Checkpoint) int { // of two at once
+					return a.At.Compare(b.At)
+				})
 				now = docs.Soak
 				return nil
 			})

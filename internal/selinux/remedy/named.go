@@ -44,18 +44,20 @@ func portOf(f check.Finding) verdict.Remedy {
 	return r
 }
 
-// labelOf is a file context for a directory with all below it, or the label that the file contexts have.
+// labelOf is a file context for a directory with all below it, or the label that the file contexts have. A setting of a
+// directory is always one of all below it: where a directory alone is meant, as one on the way to what a setting names,
+// it is none.
 func labelOf(f check.Finding) []verdict.Remedy {
 	r := verdict.Remedy{Path: f.Path, Class: f.Class, Types: []string{f.Want}}
 	if f.Entries > 0 {
 		r.Class = "dir" // Class is that of what is in it
 	}
 	switch {
-	case f.Want == "" || f.Boolean != "":
+	case f.Want == "" || f.Boolean != "" || r.Class == "dir" && !f.Tree:
 		return nil
 	case f.Pattern == "" && f.Contexts == f.Want:
 		r.Listed = true
-	case r.Class != "dir" || !strings.HasSuffix(f.Pattern, "(/.*)?"):
+	case r.Class != "dir":
 		return nil
 	}
 	return []verdict.Remedy{r}

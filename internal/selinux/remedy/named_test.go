@@ -19,14 +19,15 @@ func TestNamed(t *testing.T) {
 		return f
 	}
 	dir := one(check.Finding{About: check.Label, Path: "/srv/db", Class: "dir", Want: "mysqld_db_t",
-		Pattern: "/srv/db(/.*)?", Missing: []string{"search"}})
+		Pattern: "/srv/db(/.*)?", Missing: []string{"search"}, Tree: true})
 	port := one(check.Finding{About: check.PortType, Protocol: "tcp", Port: 4567, Class: "tcp_socket",
 		Want: "mysqld_port_t", Missing: []string{"name_bind", "name_connect"}})
 	with := func(f check.Finding, change func(f *check.Finding)) []check.Finding {
 		change(&f)
 		return []check.Finding{f}
 	}
-	h := host{trees: map[string]remedy.Tree{"/srv/db": {Has: map[string]string{"var_t": "/srv/db/x"}},
+	h := host{trees: map[string]remedy.Tree{"/srv/db": {Has: map[string]string{"var_t": "/srv/db/x"}, Owned: true},
+		"/srv/app":       {Has: map[string]string{"var_t": "/srv/app/x"}},
 		"/var/lib/mysql": {Labels: "mysqld_db_t", Has: map[string]string{"var_t": "/var/lib/mysql/x"}}}}
 	inDB := of(verdict.Label, "var_t", "file", verdict.Remedy{Path: "/srv/db/sub/x", Class: "file",
 		Types: []string{"mysqld_db_t"}})
@@ -50,8 +51,17 @@ func TestNamed(t *testing.T) {
 		"files that were moved there": {findings: with(dir, func(f *check.Finding) {
 			f.Path, f.Class, f.Entries, f.Pattern, f.Contexts = "/var/lib/mysql", "file", 3, "", "mysqld_db_t"
 		}), set: []string{"selinux labels /var/lib/mysql = mysqld_db_t"}},
-		"a directory for itself": {findings: with(dir, func(f *check.Finding) { f.Pattern = "/srv/db" }),
+		"a directory for itself": {findings: with(dir, func(f *check.Finding) { f.Pattern, f.Tree = "/srv/db", false }),
 			left: "it may not"},
+		"a directory on the way that was not restored": {findings: with(dir, func(f *check.Finding) {
+			f.Path, f.Pattern, f.Contexts, f.Tree = "/var/lib/mysql", "", "mysqld_db_t", false
+		}), left: "it may not"},
+		"a directory of another program": {findings: with(dir, func(f *check.Finding) {
+			f.Path, f.Pattern = "/srv/app", "/srv/app(/.*)?"
+		}), left: "its owner is no account of a database"},
+		"a directory of another program in which something was denied": {denied: []verdict.Verdict{of(verdict.Label,
+			"var_t", "file", verdict.Remedy{Path: "/srv/app/x", Class: "file", Types: []string{"mysqld_db_t"}})},
+			set: []string{"selinux context /srv/app = mysqld_db_t"}},
 		"a narrow boolean": {findings: with(dir, func(f *check.Finding) { f.Boolean = "use_nfs" }), left: "it may not"},
 		"a mount":          {findings: with(dir, func(f *check.Finding) { f.About = check.Mount }), left: "it may not"},
 		"what is allowed":  {findings: with(dir, func(f *check.Finding) { f.Denied = false })},

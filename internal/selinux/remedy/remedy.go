@@ -67,6 +67,8 @@ type Tree struct {
 	// Narrower is a file that the file contexts give another type than the path, Stranger one of another owner, Linked
 	// one with several names, Mounted a place at which something is mounted; "" is none.
 	Narrower, Stranger, Linked, Mounted string
+	// Owned says that its owner is the account of a database that runs.
+	Owned bool
 }
 
 // Host is asked what a plan needs to know beside the verdicts.
@@ -332,8 +334,12 @@ func (p *planner) shared(ctx context.Context, tree string, all []place) string {
 	if err != nil {
 		return err.Error()
 	}
-	if t.Narrower != "" {
+	switch {
+	case t.Narrower != "":
 		return fmt.Sprintf("the file contexts of this host have a type of its own for %s", t.Narrower)
+	case !t.Owned && !slices.ContainsFunc(all, func(t place) bool { return t.of.Count > 0 && t.inside() }):
+		return "only a setting names it, nothing in it was denied, and its owner is no account of a database that " +
+			"runs: it may be of another program"
 	}
 	for _, one := range all {
 		if why := t.mixed(one.of, slices.Concat(targets(all), one.Types)); why != "" {

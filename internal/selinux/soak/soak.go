@@ -72,7 +72,8 @@ type Checkpoint struct {
 	// Groups are these denials, with what puts them right.
 	Groups []verdict.Verdict `json:"groups"`
 	// Lost is how many records of audit the kernel has lost in it, of any program; nil is not known. Where the host was
-	// Rebooted in it, they are those since that boot.
+	// Rebooted in it, they are those since that boot; where the counter was set back (auditctl --reset-lost), since
+	// then.
 	Lost     *uint32 `json:"records_lost"`
 	Rebooted bool    `json:"rebooted,omitempty"`
 }
@@ -83,7 +84,7 @@ func (c *Checkpoint) losses(from, to state.Audited) {
 		return
 	}
 	lost := to.Lost
-	if c.Rebooted = from.Boot != to.Boot; !c.Rebooted {
+	if c.Rebooted = from.Boot != to.Boot; !c.Rebooted && lost >= from.Lost {
 		lost -= from.Lost
 	}
 	c.Lost = &lost

@@ -1,7 +1,10 @@
 package verdict
 
 import (
+	"bytes"
 	"fmt"
+	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -88,6 +91,29 @@ func (j *judge) swept(s *sweep, blamed []avc.Denial) {
 	j.fix("change the script that starts %q, so that it looks only at its own user's processes", s.comm)
 }
 
+// walked says of denials of a walk what they come from.
+func (j *judge) walked(blamed []avc.Denial) {
+	w, comm := j.walks[walkerOf(blamed[0])], blamed[0].Comm
+	j.because("%q looks at all that is right in /, and does no more there: it was denied %s", comm,
+		some(slices.Sorted(maps.Keys(w.entries))))
+	j.because("a shell does so with a pattern such as /*/ that is not quoted; a rule would be for nothing")
+	var scripts []string
+	for _, word := range j.log.Processes[blamed[0].PID].Command {
+		if !path.IsAbs(word) || j.Files == nil {
+			continue
+		}
+		if text, err := j.Files.Read(word); err == nil && isScript(text) {
+			scripts = append(scripts, word)
+		}
+	}
+	if len(scripts) == 0 {
+		j.undecided("the script that %q runs: the log has no command line of it", comm)
+	} else {
+		j.because("it runs %s", join(scripts))
+	}
+	j.fix("nothing, where the case passes without a rule; else quote the pattern in the script")
+}
+
 // started says where a script has started the programs of denials: "FILE:LINE: text".
 func (j *judge) started(denials []avc.Denial) (found []string) {
 	if j.Files == nil {
@@ -129,6 +155,8 @@ func mentions(files Files, script, program string) (found []string) {
 	}
 	return found
 }
+
+func isScript(text []byte) bool { return bytes.HasPrefix(text, []byte("#!")) }
 
 // domain finds programs that run in a domain that is only there to start others.
 func (j *judge) domain() bool {

@@ -1,13 +1,14 @@
 package verdict
 
 import (
-	"bytes"
 	"maps"
 	"path"
 	"slices"
 
 	"bulkhead/internal/selinux/avc"
 )
+
+var fileClasses = []string{"file", "dir", "lnk_file", "sock_file", "fifo_file", "chr_file", "blk_file"}
 
 // walker is a process of a domain.
 type walker struct {
@@ -67,28 +68,3 @@ func (all walks) blames(d avc.Denial) bool {
 	w := all[walkerOf(d)]
 	return w != nil && w.types[d.Target.Type] && glances(d)
 }
-
-// walked says of denials of a walk what they come from.
-func (j *judge) walked(blamed []avc.Denial) {
-	w, comm := j.walks[walkerOf(blamed[0])], blamed[0].Comm
-	j.because("%q looks at all that is right in /, and does no more there: it was denied %s", comm,
-		some(slices.Sorted(maps.Keys(w.entries))))
-	j.because("a shell does so with a pattern such as /*/ that is not quoted; a rule would be for nothing")
-	var scripts []string
-	for _, word := range j.log.Processes[blamed[0].PID].Command {
-		if !path.IsAbs(word) || j.Files == nil {
-			continue
-		}
-		if text, err := j.Files.Read(word); err == nil && isScript(text) {
-			scripts = append(scripts, word)
-		}
-	}
-	if len(scripts) == 0 {
-		j.undecided("the script that %q runs: the log has no command line of it", comm)
-	} else {
-		j.because("it runs %s", join(scripts))
-	}
-	j.fix("nothing, where the case passes without a rule; else quote the pattern in the script")
-}
-
-func isScript(text []byte) bool { return bytes.HasPrefix(text, []byte("#!")) }
