@@ -112,6 +112,9 @@ func printSoak(out io.Writer, v *soakView) {
 			"another\n", strings.Join(v.Enforced, ", "))
 	case !v.Open && len(ours) > 0:
 		render.Println(out, "`bulkhead selinux soak end` enforces what bulkhead has made permissive")
+	case !v.Open && len(theirs) > 0:
+		render.Println(out, "`semanage permissive -d DOMAIN` enforces what others have made permissive, and what a soak "+
+			"has whose record was lost")
 	}
 	for _, c := range v.Checkpoints {
 		printCheckpoint(out, c)

@@ -81,7 +81,7 @@ func TestSoak(t *testing.T) {
 		q.EnforceFor != 0 || len(l.changed) != 2 {
 		t.Errorf("it asks for %+v", l.changed)
 	}
-	says("status", "no soak has begun")
+	says("status", "no soak has begun", "by others: init_t\n`semanage permissive -d DOMAIN` enforces what others have")
 }
 
 // Records that the kernel loses while a soak goes on are told at the checkpoint in which they got lost, and so is that
