@@ -96,6 +96,25 @@ func printSoak(out io.Writer, v *soakView) {
 	if v.State == loaded.NoPolicy {
 		render.Println(out, noSELinux)
 	}
+	printPermissive(out, v)
+	for _, c := range v.Checkpoints {
+		printCheckpoint(out, c)
+	}
+	if v.Others > 0 {
+		render.Println(out)
+		render.Printf(out, "and %s of other domains; `bulkhead selinux explain` has them\n",
+			render.Count(v.Others, "denial", "denials"))
+	}
+	if v.Open && len(v.Left) > 0 {
+		printLeft(out, v)
+	}
+	for _, n := range v.Notes {
+		render.Printf(out, "note: %s\n", n)
+	}
+}
+
+// printPermissive names the domains that are permissive, by whom, and what to do about it.
+func printPermissive(out io.Writer, v *soakView) {
 	var ours, theirs []string
 	for _, p := range v.Permissive {
 		if p.Ours {
@@ -115,20 +134,6 @@ func printSoak(out io.Writer, v *soakView) {
 	case !v.Open && len(theirs) > 0:
 		render.Println(out, "`semanage permissive -d DOMAIN` enforces what others have made permissive, and what a soak "+
 			"has whose record was lost")
-	}
-	for _, c := range v.Checkpoints {
-		printCheckpoint(out, c)
-	}
-	if v.Others > 0 {
-		render.Println(out)
-		render.Printf(out, "and %s of other domains; `bulkhead selinux explain` has them\n",
-			render.Count(v.Others, "denial", "denials"))
-	}
-	if v.Open && len(v.Left) > 0 {
-		printLeft(out, v)
-	}
-	for _, n := range v.Notes {
-		render.Printf(out, "note: %s\n", n)
 	}
 }
 
