@@ -5,12 +5,16 @@ package agent
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/host"
@@ -68,6 +72,48 @@ func TestSamples(t *testing.T) {
 	if at := s.group(id.PID); at != "-" {
 		t.Errorf("released, the process is in %s", at)
 	}
+}
+
+// Memory of a group on the nodes of the host is, within 1 %, what the group is charged for memory without files.
+func TestSampledNodes(t *testing.T) {
+	if _, err := os.Stat("/proc/self/numa_maps"); err != nil {
+		t.Skip("this kernel has no NUMA")
+	}
+	s := newSite(t)
+	argument, rule := mark(61037)
+	waits := filepath.Join(t.TempDir(), argument)
+	if err := unix.Mkfifo(waits, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const buffer = 50_000_000 // is in memory when somebody reads, and stays there
+	testhost.Spawn(t, "dd", "if=/dev/zero", fmt.Sprint("bs=", buffer), "count=1", "of="+waits)
+	s.startWith(Options{Every: every, Full: 200 * time.Millisecond, Sample: 100 * time.Millisecond})
+	s.apply("groups:\n  a: {match: [{cmdline: '" + strings.TrimPrefix(rule, "^sleep ") + "'}], memory: {max: 1GiB}}\n")
+	s.sampled("the group", func(one *observe.Sample) bool {
+		return len(one.Groups) == 1 && one.Groups[0].Processes > 0
+	})
+	reader, err := os.OpenFile(waits, os.O_RDONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	var on, charged int64
+	defer func() { t.Logf("%d bytes on nodes, %d charged", on, charged) }()
+	s.sampled("its memory on nodes", func(one *observe.Sample) bool {
+		if len(one.Groups) != 1 || one.Groups[0].Usage.Memory.Anonymous == nil {
+			return false
+		}
+		g := &one.Groups[0]
+		on, charged = 0, *g.Usage.Memory.Anonymous
+		if shared := g.Usage.Memory.Shared; shared != nil {
+			charged += *shared
+		}
+		for _, pages := range g.Nodes {
+			on += pages[observe.PagesUsual] + pages[observe.PagesTransparent]
+		}
+		return charged > buffer && on > charged*99/100 && on < charged*101/100
+	})
+	s.must(api.Request{Verb: "release", All: true})
 }
 
 // Collectors are switched while the agent runs: the next sample has what they tell, an unknown name changes nothing,

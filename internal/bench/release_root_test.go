@@ -21,7 +21,8 @@ func TestReleasesRoot(t *testing.T) {
 	}{
 		{"cpu-quota", "mysql@9.7", "5", true}, {"commits", "mysql@9.7", "5", true}, {"backup", "mysql@9.7", "5", true},
 		{"memory-limit", "mysql@9.7", "20", true}, {"commits-postgres", "postgresql@18", "5", true},
-		{"memory-cache", "valkey@9", "5", false},
+		{"memory-cache", "valkey@9", "5", false}, {"huge-pages-mariadb", "mysql@9.7", "5", true},
+		{"huge-pages-redis", "valkey@9", "5", true},
 	} {
 		t.Run(tt.scenario+" on "+tt.release, func(t *testing.T) {
 			if judged := smokeRun(t, tt.scenario, tt.seconds, "--engine", tt.release); (judged > 0) != tt.judged {

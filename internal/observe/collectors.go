@@ -16,6 +16,7 @@ const (
 	IO           Part = "io"
 	Memory       Part = "memory"
 	MemoryStat   Part = "memory_stat"
+	MemoryNodes  Part = "memory_numa"
 	Tasks        Part = "tasks"
 	Threads      Part = "threads"
 	EachCPU      Part = "cpus"
@@ -83,6 +84,7 @@ var Collectors = []Collector{
 	quick(IO, "bytes and requests of groups on each block device"),
 	usual(Memory, "memory that is charged to groups, its peak, and how often limits were reached"),
 	seldom(MemoryStat, "memory of groups by kind; dear to read on large hosts"),
+	seldom(MemoryNodes, "memory of groups on each NUMA node, by page size; as dear as memory_stat"),
 	usual(Tasks, "threads of groups, what they do, and load averages"),
 	usual(Threads, "how long threads of groups waited for a CPU, and their context switches"),
 	usual(EachCPU, "CPU time of groups and of the host on each CPU, and the CPUs that groups may run on"),

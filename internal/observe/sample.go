@@ -69,7 +69,11 @@ type Group struct {
 	// run on; nil where no cpuset says so.
 	EachCPU map[int]time.Duration `json:"cpu_each_ns,omitempty"`
 	CPUs    idset.Set             `json:"cpus,omitempty"`
-	Limits  []Limit               `json:"limits"`
+	// Nodes is its memory in bytes by NUMA node and by the pages that it is in: PagesUsual, PagesTransparent,
+	// PagesCache, and those of a pool by their size as the kernel writes it ("2MB"); nil where the kernel does not
+	// tell. Pages that are not counted for the group are left out.
+	Nodes  map[int]map[string]int64 `json:"nodes_bytes,omitempty"`
+	Limits []Limit                  `json:"limits"`
 	// Overrides counts those in force that people have set.
 	Overrides int `json:"overrides,omitempty"`
 	// SLO is how it goes with what its database is promised; nil where nothing is.
@@ -77,6 +81,13 @@ type Group struct {
 	// Work is what its database says that it has done; nil of a group without one that is asked.
 	Work *Work `json:"work,omitempty"`
 }
+
+// Names of pages in Group.Nodes.
+const (
+	PagesUsual       = "usual" // where the kernel does not tell transparent ones apart, these too
+	PagesTransparent = "transparent"
+	PagesCache       = "cache" // page cache; shared memory is none
+)
 
 // Work is what a database has done since it started.
 type Work struct {

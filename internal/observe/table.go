@@ -1,7 +1,9 @@
 package observe
 
 import (
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,7 +15,7 @@ import (
 // group, those at its end are left out. So what has figures of each device is last, that of the host behind that of
 // groups.
 var Table = slices.Concat(hostRows, agentRows, cpuRows, memoryRows, pressureRows, taskRows, limitRows, sloRows,
-	networkRows, ioRows, databaseRows, eachCPURows, hostDeviceRows, zfsRows)
+	networkRows, ioRows, databaseRows, nodeRows, eachCPURows, hostDeviceRows, zfsRows)
 
 var rowsByName = func() map[string]*Row {
 	all := map[string]*Row{}
@@ -146,6 +148,21 @@ var taskRows = []Row{
 				tell(float64(g.Threads.Writes), "write")
 			}
 		}, Help: "Calls for these bytes: at most one for each 4 KiB."},
+}
+
+// nodeRows are some figures for each NUMA node.
+var nodeRows = []Row{
+	{Name: "bulkhead_group_memory_node_bytes", Part: MemoryNodes, Kind: metrics.Gauge,
+		Labels: []string{"node", "pages"}, Recorded: true,
+		Source: "`memory.numa_stat`; huge pages `hugetlb.*.numa_stat` (kernel 5.17)",
+		group: func(_ *Sample, g *Group, tell Tell) {
+			for _, node := range slices.Sorted(maps.Keys(g.Nodes)) {
+				for _, pages := range slices.Sorted(maps.Keys(g.Nodes[node])) {
+					tell(float64(g.Nodes[node][pages]), strconv.Itoa(node), pages)
+				}
+			}
+		}, Help: "Memory of the group on each NUMA node, by the pages that it is in: the usual ones, transparent " +
+			"huge ones (cgroup v1 has them among the usual), those of a pool by their size, and page cache."},
 }
 
 // eachCPURows are as many figures as there are CPUs.

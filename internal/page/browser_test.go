@@ -106,6 +106,39 @@ func TestTexts(t *testing.T) {
 	}
 }
 
+// The memory of a group by node and page size stands in the page as the answer has it, with a bar for each node whose
+// parts are as long as their amounts say, also for a moment of the past.
+func TestNodesOfMemory(t *testing.T) {
+	base, c := host(t), newChromium(t)
+	for _, query := range []string{"?group=mysql3306", "?group=mysql3306&from=" + stamp(begin) + "&to=" +
+		stamp(begin.Add(14*time.Minute)) + "&at=" + stamp(begin.Add(7*time.Minute))} {
+		c.open(base+"/"+query, 1440, 900, "light")
+		c.until(`document.querySelectorAll('.nodes .stack').length === 2`)
+		texts := c.eval(`[...document.querySelectorAll('table[aria-labelledby=nodes] tr')].map(r =>
+			[...r.children].map(c => c.textContent).join('|')).join('\n')`)
+		const want = "Node|All|Share|usual pages|transparent huge pages|pool, pages of 64 KiB|pool, pages of 2 MiB|" +
+			"pool, pages of 32 MiB|pool, pages of 1 GiB|page cache|The node has|Free there\n" +
+			"0|6.9G|67%|922M|307M|0|5.2G|0|0|512M|32.0G|9.0G\n1|3.4G|33%|461M|154M|0|2.6G|0|0|256M|32.0G|9.0G"
+		if texts != want {
+			t.Errorf("the table says\n%v\nwant\n%s", texts, want)
+		}
+		wide := c.eval(`[...document.querySelectorAll('.nodes .stack')].map(s => [...s.children].map(p =>
+			Math.round(100 * p.getBoundingClientRect().width / s.clientWidth)).join(' ')).join('|')`)
+		if wide != "13 4 75 7|7 2 38 4" {
+			t.Errorf("parts of the bars are %v percent wide", wide)
+		}
+		patterns := c.eval(`new Set([...document.querySelectorAll('.nodes ~ .key i')].map(i =>
+			getComputedStyle(i).background)).size`)
+		if patterns != 7.0 {
+			t.Errorf("7 kinds of pages have %v patterns", patterns)
+		}
+	}
+	c.open(base+"/?group=reports0", 1440, 900, "light")
+	if c.eval(`document.getElementById('nodes').parentNode.hidden`) != true {
+		t.Error("there is a picture of a group of which nothing is known")
+	}
+}
+
 // A sample that comes is shown, in the table and in the charts, and who has the focus keeps it; after the clock was set
 // back, too.
 func TestLive(t *testing.T) {

@@ -48,6 +48,18 @@ func sampleAt(t testing.TB, n float64) *observe.Sample {
 	for i, resource := range metrics.Resources {
 		u.Pressure[resource].Some.Total = *grown(n, float64(3-i)*0.6e6)
 	}
+	pages := map[string]float64{"usual": 0.9, "transparent": 0.3, "64KB": 0, "2MB": 5.2, "32MB": 0, "1GB": 0,
+		"cache": 0.5} // with the pools of an arm64
+	for node := range db.Nodes {
+		for kind, gib := range pages {
+			db.Nodes[node][kind] = int64(gib / float64(1+node) * (1 << 30))
+		}
+	}
+	for i := range s.Host.Figures {
+		if f := &s.Host.Figures[i]; f.Name == "numa_memory_bytes" {
+			f.Value = map[string]float64{"total": 32 << 30, "free": 9 << 30}[f.Labels[1]]
+		}
+	}
 	s.Groups[1].Usage.CPU.Total = grown(n, 2.1e6)
 	s.Groups = append(s.Groups, observe.Group{Group: hostile, Role: `<i>`,
 		Usage: metrics.Usage{CPU: metrics.CPU{Total: grown(n, 3e6)}}})

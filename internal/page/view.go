@@ -31,6 +31,7 @@ type detail struct {
 	Reasons []top.Reason `json:"reasons"`
 	Limits  []top.Limit  `json:"limits"`
 	Holders []top.Holder `json:"holders"`
+	Nodes   *top.Nodes   `json:"nodes,omitempty"` // nil where nothing is known of it
 }
 
 // column is how a figure is called and shown.
@@ -64,7 +65,8 @@ func viewOf(s *top.State, group string) *view {
 		v.Groups = append(v.Groups, c)
 		if r.Name == group {
 			v.Group = &detail{Name: group, Waits: s.Waits(group), Reasons: s.Reasons(group),
-				Limits: append([]top.Limit{}, limits...), Holders: append([]top.Holder{}, s.Holders(group)...)}
+				Limits: append([]top.Limit{}, limits...), Holders: append([]top.Holder{}, s.Holders(group)...),
+				Nodes: s.Nodes(group)}
 		}
 	}
 	return v

@@ -53,7 +53,7 @@ var Alone = []Mode{
 		Tests: "^TestDebPackage"},
 	{Name: "deb-trixie", Release: "trixie", Systemd: true, Cgroups: "unified", Only: last,
 		Tests: "^TestDebPackage"},
-	{Name: "memory", Release: "bookworm", Cgroups: "unified", Only: "internal/memory", Nodes: 4,
+	{Name: "memory", Release: "bookworm", Cgroups: "unified", Only: "internal/memory", Nodes: 4, Extra: "memory",
 		Words: []string{"hugepagesz=1G", "hugepages=2:1,3:1"}},
 	{Name: "zfs", Release: "bookworm", Cgroups: "unified", Only: "test/zfs", Extra: "zfs"},
 	{Name: "selinux", Release: "bookworm", Systemd: true, Cgroups: "unified", Only: "test/selinux", Extra: "selinux",

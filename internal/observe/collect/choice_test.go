@@ -15,7 +15,7 @@ func TestUnknown(t *testing.T) {
 		t.Errorf("a time below zero gives %+v", next)
 	}
 	next, err := Choice{}.With(Change{Verb: Set, Names: []string{"lr"}}, time.Now())
-	if err != nil || len(next.Set) != 7 {
+	if err != nil || len(next.Set) != 8 {
 		t.Errorf("a tier stands for %v: %v", next.Set, err)
 	}
 }

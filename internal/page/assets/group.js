@@ -2,6 +2,7 @@
 
 import {el, mark, say} from './dom.js';
 import {cores, count, percent, rate, size} from './format.js';
+import {Nodes} from './nodes.js';
 
 const cell = (role, text, ...more) => el('td', {role, ...more[0]}, text);
 
@@ -25,6 +26,7 @@ export class Group {
     this.wants = el('ul');
     this.limits = el('tbody', {role: 'rowgroup'});
     this.figures = el('dl');
+    this.nodes = new Nodes();
     const box = (title, ...inner) => el('section', {class: 'box'}, el('h3', {}, title), ...inner);
     this.gone = el('p', {hidden: true, class: 'answer'}, 'The group has no figures at this time.');
     this.there = el('div', {},
@@ -36,7 +38,7 @@ export class Group {
         el('table', {role: 'table', 'aria-labelledby': 'limits'}, el('thead', {role: 'rowgroup'}, el('tr', {role: 'row'},
           ...['Limit', 'Asked', 'Held', 'Used', 'State'].map(t => el('th', {role: 'columnheader', scope: 'col',
             class: t === 'Limit' || t === 'State' ? undefined : 'figure'}, t)))), this.limits)),
-      el('h3', {}, 'Figures'), this.figures);
+      el('h3', {}, 'Figures'), this.figures, this.nodes.node);
     this.node = el('div', {class: 'group'}, el('p', {}, el('a', {href: link('')}, '← All groups')),
       el('h2', {}, ...above, name.split('/').at(-1), ' ', this.role), this.gone, this.there);
   }
@@ -74,6 +76,7 @@ export class Group {
     }
     this.figures.replaceChildren(...this.columns.filter(c => c.name in g.shown).map(c =>
       el('div', {}, el('dt', {}, c.help), el('dd', {}, g.shown[c.name]))));
+    this.nodes.show(d.nodes);
   }
 }
 
