@@ -132,8 +132,8 @@ func printPermissive(out io.Writer, v *soakView) {
 	case !v.Open && len(ours) > 0:
 		render.Println(out, "`bulkhead selinux soak end` enforces what bulkhead has made permissive")
 	case !v.Open && len(theirs) > 0:
-		render.Println(out, "`semanage permissive -d DOMAIN` enforces what others have made permissive, and what a soak "+
-			"has whose record was lost")
+		render.Println(out, "`semanage permissive -d DOMAIN` enforces what others have made permissive, and what a "+
+			"soak has whose record was lost")
 	}
 }
 
