@@ -162,7 +162,7 @@ race: ## the unit tests under the race detector (needs gcc), properties checked 
 	CGO_ENABLED=1 RAPID_CHECKS=2000 go test -race -timeout 30m ./...
 
 .PHONY: bench
-bench: ## benchmarks: planning, a pass that changes nothing, the idle agent
+bench: deps ## benchmarks: planning, a pass that changes nothing, the idle agent, a scrape beside one of node_exporter
 	@scripts/bench
 
 .PHONY: bench-compare

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strconv"
 	"time"
 
 	"bulkhead/internal/api"
@@ -52,14 +51,10 @@ func (a *Agent) see(ctx context.Context) {
 // watchTime is how long somebody who watches waits for a new sample at most.
 const watchTime = 10 * time.Second
 
-// samples answers with the last sample. Nothing is read for it. Who names the time of one waits for a newer one.
+// samples answers with the last sample. Nothing is read for it. Who names the time of one waits for a newer one, or
+// gets no more than its age while there is none.
 func (s *server) samples(w http.ResponseWriter, r *http.Request) {
-	one := s.agent.observer.Last()
-	if after, err := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64); err == nil {
-		ctx, cancel := context.WithTimeout(r.Context(), watchTime)
-		defer cancel()
-		one = s.agent.observer.Newer(ctx, time.Unix(0, after))
-	}
+	one := s.agent.observer.Asked(r, watchTime)
 	if one == nil {
 		write(w, answer{Error: &wireError{Code: api.CodeFailed, Message: "the agent has taken no sample yet",
 			Hint: "it takes the first one after its first look; ask again in a few seconds"}})

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -101,7 +102,7 @@ func BenchmarkChurn(b *testing.B) {
 			b.Error(err)
 		}
 	})
-	agent := startCopy(b, state)
+	agent, _ := startCopy(b, state)
 	client, err := Dial(context.Background(), state+"/agent.sock", state)
 	if err != nil || client == nil {
 		b.Fatal(err)
@@ -172,21 +173,30 @@ func untilPlaced(b *testing.B, argument, want string) time.Duration {
 }
 
 // startCopy runs an agent in a process of its own until the benchmark ends, and waits until it listens.
-func startCopy(b *testing.B, state string) *os.Process {
-	agent := exec.Command("/proc/self/exe", "-test.run=^TestAgentInACopy$")
-	agent.Env = append(os.Environ(), "BULKHEAD_TEST_AGENT_STATE="+state)
-	agent.Stderr = os.Stderr
-	if err := agent.Start(); err != nil {
+func startCopy(b *testing.B, state string) (agent *os.Process, end func()) {
+	cmd := exec.Command("/proc/self/exe", "-test.run=^TestAgentInACopy$")
+	cmd.Env = append(os.Environ(), "BULKHEAD_TEST_AGENT_STATE="+state)
+	cmd.Stderr = os.Stderr
+	return startAgent(b, cmd, state), sync.OnceFunc(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+	})
+}
+
+// startAgent starts an agent, which ends with the benchmark, and waits until it answers and has looked.
+func startAgent(b *testing.B, cmd *exec.Cmd, state string) *os.Process {
+	b.Helper()
+	if err := cmd.Start(); err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() {
-		_ = agent.Process.Signal(syscall.SIGTERM)
-		_ = agent.Wait()
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
 	})
 	soon(b, "the agent", func() bool {
 		client, err := Dial(context.Background(), state+"/agent.sock", state)
 		return err == nil && client != nil
 	})
 	time.Sleep(2 * time.Second) // the first looks read everything
-	return agent.Process
+	return cmd.Process
 }

@@ -28,7 +28,7 @@ func (s *site) sampled(what string, is func(*observe.Sample) bool) (one *observe
 	s.t.Helper()
 	soon(s.t, what, func() bool {
 		var err error
-		one, err = s.client.Sample(context.Background())
+		one, err = s.client.Sample(context.Background(), nil)
 		return err == nil && is(one)
 	})
 	return one

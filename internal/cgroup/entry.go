@@ -15,6 +15,8 @@ const (
 	entryLife  = 5 * time.Second
 
 	procsFile = "cgroup.procs"
+	// The lists of threads of v1 and of v2.
+	tasksFile, threadsFile = "tasks", "cgroup.threads"
 )
 
 // entries are directories that processes were moved into, kept open for the next one: finding a directory costs more

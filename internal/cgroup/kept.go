@@ -1,8 +1,10 @@
 package cgroup
 
 import (
+	"bytes"
 	"errors"
 	"runtime"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -23,10 +25,11 @@ type openFiles struct {
 	count int
 }
 
-// keptDir is the files of a directory that are open.
+// keptDir is the files of a directory that are open, and what they told the last time.
 type keptDir struct {
-	fds  map[string]int
-	used bool // since Begin
+	fds   map[string]int
+	texts map[string]string
+	used  bool // since Begin
 }
 
 // NewKept makes one that keeps so many files open at most. What it keeps is closed with it.
@@ -46,54 +49,81 @@ func (k *Kept) Begin() {
 	}
 }
 
-// ReadMany does what that of the tree does.
-func (k *Kept) ReadMany(t *Tree, d Dir, names []string) (map[string]string, error) {
+// ReadMany does what that of the tree does. Same says that nothing is new since the last time: then nothing was made
+// anew either. What it gives is not to be changed, and holds until the next call for the directory.
+func (k *Kept) ReadMany(t *Tree, d Dir, names []string) (values map[string]string, same bool, err error) {
 	if k.tree != t {
 		k.open.closeAll()
 		k.tree = t
 	}
-	kept := k.open.dirs[d]
-	if kept == nil || !kept.has(names) {
-		k.open.close(d)
-		kept = k.keep(d, names)
-	}
+	kept := k.keep(d, names)
 	if kept == nil {
-		return t.ReadMany(d, names)
+		values, err = t.ReadMany(d, names)
+		return values, false, err
 	}
-	kept.used = true
-	values := make(map[string]string, len(names))
+	kept.used, same = true, true
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
 	for _, name := range names {
 		fd, there := kept.fds[name]
 		if !there {
 			continue
 		}
-		text, err := readFrom(fd)
+		text, err := readFrom(fd, name, *buf)
 		if err != nil { // the directory is gone, or is another one of that name (ENODEV)
 			k.open.close(d)
-			return t.ReadMany(d, names)
+			values, err = t.ReadMany(d, names)
+			return values, false, err
 		}
-		values[name] = strings.TrimSpace(string(text))
+		text = bytes.TrimSpace(text)
+		if before, known := kept.texts[name]; !known || before != string(text) {
+			kept.texts[name], same = string(text), false
+		}
 	}
-	return values, nil
+	return kept.texts, same, nil
 }
 
-// has says whether all of these files are open.
-func (d *keptDir) has(names []string) bool {
+// missing are those of the files that are not open.
+func (d *keptDir) missing(names []string) (all []string) {
 	for _, name := range names {
 		if _, open := d.fds[name]; !open {
-			return false
+			all = append(all, name)
 		}
 	}
-	return true
+	return all
 }
 
-// keep opens those of the files that are there; nil when none is, or when they cannot be kept.
+// others says whether other files than these are open, too.
+func (d *keptDir) others(names []string) bool {
+	for name := range d.fds {
+		if !slices.Contains(names, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// keep has those of the files open that are there, and no others; nil when none is, or when they cannot be kept.
 func (k *Kept) keep(d Dir, names []string) *keptDir {
-	if k.open.count+len(names) > k.most {
+	kept := k.open.dirs[d]
+	if kept != nil && kept.others(names) {
+		k.open.close(d)
+		kept = nil
+	}
+	if kept == nil {
+		kept = &keptDir{fds: make(map[string]int, len(names)), texts: make(map[string]string, len(names))}
+	}
+	missing := kept.missing(names)
+	if len(missing) == 0 {
+		return kept
+	}
+	if k.open.count+len(missing) > k.most {
+		k.open.close(d)
 		return nil
 	}
 	opened, err := k.tree.open("read", d)
 	if err != nil {
+		k.open.close(d)
 		return nil
 	}
 	defer opened.Close()
@@ -101,9 +131,8 @@ func (k *Kept) keep(d Dir, names []string) *keptDir {
 	if !real || dir.fixture { // whose files are replaced
 		return nil
 	}
-	kept := &keptDir{fds: make(map[string]int, len(names))}
 	k.open.dirs[d] = kept
-	for _, name := range names {
+	for _, name := range missing {
 		if _, twice := kept.fds[name]; twice {
 			continue
 		}
@@ -145,4 +174,21 @@ func (o *openFiles) closeAll() {
 	for d := range o.dirs {
 		o.close(d)
 	}
+}
+
+// MayHave says whether directories of d's hierarchy may have a file of this name. On v1 only those of its controllers
+// are there ("memory.stat"), and what begins with "cgroup."; on v2 cpu.stat and files of PSI need no controller.
+func MayHave(t *Tree, d Dir, name string) bool {
+	m := t.mounts[d.Hierarchy]
+	controller, _, ofOne := strings.Cut(name, ".")
+	if m == nil || len(m.Controllers) == 0 || !ofOne || controller == "cgroup" {
+		return true
+	}
+	if m.Version == 1 {
+		return slices.Contains(m.Controllers, controller)
+	}
+	if controller == "io" {
+		controller = "blkio" // as v1 names it
+	}
+	return controller == "cpu" || strings.HasSuffix(name, ".pressure") || slices.Contains(m.Controllers, controller)
 }

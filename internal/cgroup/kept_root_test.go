@@ -29,7 +29,7 @@ func TestKeptFiles(t *testing.T) {
 		k.Begin()
 		want, err := tree.ReadMany(group, names)
 		must(t, err)
-		got, err := k.ReadMany(tree, group, names)
+		got, _, err := k.ReadMany(tree, group, names)
 		must(t, err)
 		if !maps.Equal(got, want) || got["pids.max"] != limit || got["pids.current"] != "0" {
 			t.Errorf("%s: %v, want %v with the limit %s", what, got, want, limit)
@@ -48,7 +48,7 @@ func TestKeptFiles(t *testing.T) {
 	must(t, tree.Remove(group), tree.Make(group))
 	same("in a new directory", "max")
 	must(t, tree.Remove(group))
-	if got, err := k.ReadMany(tree, group, names); !errors.Is(err, cgroup.ErrGone) {
+	if got, _, err := k.ReadMany(tree, group, names); !errors.Is(err, cgroup.ErrGone) {
 		t.Errorf("of a directory that is gone: %v, %v", got, err)
 	}
 	must(t, tree.Make(group))
@@ -57,7 +57,7 @@ func TestKeptFiles(t *testing.T) {
 	must(t, tree.Make(others[0]), tree.Make(others[1]))
 	open = openFiles(t)
 	for _, d := range others { // the first fits, the second does not
-		got, err := k.ReadMany(tree, d, names)
+		got, _, err := k.ReadMany(tree, d, names)
 		if must(t, err); len(got) != 2 {
 			t.Errorf("of %s: %v", d.Path, got)
 		}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"runtime"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -151,24 +152,32 @@ func (d *openDir) ReadFile(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer unix.Close(fd)
-	return readFrom(fd)
-}
-
-// readFrom reads an open file from its beginning to its end.
-func readFrom(fd int) ([]byte, error) {
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
-	var text []byte
+	text, err := readFrom(fd, name, *buf)
+	return bytes.Clone(text), err
+}
+
+// readFrom reads an open file of this name from its beginning to its end, into buf as far as there is room. A control
+// file is one record of the kernel's (kernfs_seq_start), so that what does not fill the room is all of it. Lists of
+// processes and threads have a record for each, and are read until nothing comes.
+func readFrom(fd int, name string, buf []byte) ([]byte, error) {
+	list := name == procsFile || name == tasksFile || name == threadsFile
+	text := buf[:0]
 	for {
-		n, err := unix.Pread(fd, *buf, int64(len(text)))
+		if len(text) == cap(text) {
+			text = slices.Grow(text, cap(text))
+		}
+		n, err := unix.Pread(fd, text[len(text):cap(text)], int64(len(text)))
 		switch {
 		case err == unix.EINTR:
+			continue
 		case err != nil:
 			return nil, err
-		case n == 0:
+		}
+		text = text[:len(text)+n]
+		if n == 0 || !list && len(text) < cap(text) {
 			return text, nil
-		default:
-			text = append(text, (*buf)[:n]...)
 		}
 	}
 }

@@ -18,9 +18,9 @@ func (t *Tree) Procs(d Dir) ([]int, error) { return readPIDs(t, d, procsFile) }
 // Tasks gives the threads directly in d, sorted.
 func (t *Tree) Tasks(d Dir) ([]int, error) {
 	if t.Version(d) == 1 {
-		return readPIDs(t, d, "tasks")
+		return readPIDs(t, d, tasksFile)
 	}
-	return readPIDs(t, d, "cgroup.threads")
+	return readPIDs(t, d, threadsFile)
 }
 
 func readPIDs(t *Tree, d Dir, name string) ([]int, error) {

@@ -203,7 +203,8 @@ type Fallback struct {
 	rest       ApplyRest
 	supervisor *Supervisor // of the last one
 	seen       *state.Trial
-	from       int // the last entry of the history when that was seen first
+	from       int  // the last entry of the history when that was seen first
+	blind      bool // the history could not be read then: from is older
 	known      Trials
 	// Clock is that of its supervisors, in tests.
 	Clock func() time.Time
@@ -232,9 +233,11 @@ func (f *Fallback) see(t *state.Trial) {
 	if same || before == nil && t == nil {
 		return
 	}
-	heads, _ := f.c.Store.Heads()
+	heads, err := f.c.Store.Heads()
+	told := before != nil && !f.blind
+	f.blind = err != nil
 	for _, e := range heads {
-		if before != nil && e.N > f.from && e.Verb == "revert" {
+		if told && e.N > f.from && e.Verb == "revert" {
 			f.known.Undone++
 		}
 		f.from = max(f.from, e.N)

@@ -82,6 +82,7 @@ type Store struct {
 	history  historyLog
 	state    *state
 	mended   bool // the logs were read under the lock, and are sound
+	sound    bool // the logs were sound when they were read, and nothing is to be added to them
 	light    bool // the open transaction was not synced
 	warnings warnings
 }
@@ -168,8 +169,6 @@ func (s *Store) load(mend bool) error {
 	if err := recall(s.history.Log, st, seen, damaged && !d.Torn()); err != nil {
 		return err
 	}
-	s.log.Adopt(d)
-	s.history.Adopt(hd)
 	lost, err := statedir.Line(record{Kind: kindLost})
 	if err != nil {
 		return err
@@ -178,6 +177,8 @@ func (s *Store) load(mend bool) error {
 	if err != nil {
 		return err
 	}
+	s.log.Adopt(d) // from here on nothing fails: what was not taken in is read again the next time
+	s.history.Adopt(hd)
 	for _, text := range []string{s.log.Judge(d, mend, lost, s.o.Now()), s.history.Judge(hd, mend, nil, s.o.Now())} {
 		s.warnings.add(text)
 	}
@@ -191,12 +192,19 @@ func (s *Store) load(mend bool) error {
 	}
 	s.state, s.history.seen = st, seen
 	s.mended = mend && s.log.Sealed == nil && s.history.Sealed == nil
-	if e := s.history.late(st.last); e != nil && s.mended {
-		if _, err := s.history.record(*e, s.o.Now()); err != nil {
+	late := s.history.late(st.last)
+	s.sound = whole(d, hd, end, late)
+	if late != nil && s.mended {
+		if _, err := s.history.record(*late, s.o.Now()); err != nil {
 			s.warnings.add(fmt.Sprintf("record history: %v", err))
 		}
 	}
 	return nil
+}
+
+// whole says that nothing is wrong with the logs, and that neither an end nor an entry is to be added.
+func whole(log, history statedir.Damage, end []byte, late *Entry) bool {
+	return log.Sound() && history.Sound() && end == nil && late == nil
 }
 
 // makeDir makes the state directory, readable by its owner only.

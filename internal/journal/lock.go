@@ -22,8 +22,11 @@ func (s *Store) Lock(verb, who string) (*Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !s.mended || s.log.Changed() || s.history.Changed() {
+	switch {
+	case s.log.Changed() || s.history.Changed() || !s.mended && !s.sound:
 		err = s.load(true)
+	default: // what Open read, without the lock, is as it was then
+		s.mended = true
 	}
 	if err != nil {
 		f.Close()

@@ -8,7 +8,8 @@ import (
 // Add counts o in: another directory of the same group in the same hierarchy. The peaks of both were at different
 // times, so that their sum is none: it is left out. Pressure does not add up either: that of u stays.
 func (u *Usage) Add(o Usage) {
-	for _, f := range Fields {
+	for i := range Fields {
+		f := &Fields[i]
 		if f.value != nil {
 			to := f.value(u)
 			*to = add(*to, *f.value(&o))
@@ -32,7 +33,8 @@ func (u *Usage) Add(o Usage) {
 
 // Merge fills what u lacks from o: another hierarchy's view of the same group.
 func (u *Usage) Merge(o Usage) {
-	for _, f := range Fields {
+	for i := range Fields {
+		f := &Fields[i]
 		if f.value == nil {
 			continue
 		}

@@ -56,7 +56,7 @@ func (s *TaskSampler) Take(t *cgroup.Tree, groups map[string][]cgroup.Dir,
 	for group, dirs := range groups {
 		for _, d := range dirs {
 			file := cpuFields[0].source(t.Version(d)).File
-			texts, err := s.open.ReadMany(t, d, []string{file})
+			texts, _, err := s.open.ReadMany(t, d, []string{file})
 			text, there := texts[file]
 			if err != nil || !there {
 				continue // gone meanwhile

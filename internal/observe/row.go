@@ -36,7 +36,7 @@ type Shown struct {
 	Labels []string
 }
 
-// Tell takes one figure with the values of the row's labels.
+// Tell takes one figure with the values of the row's labels, which hold until it returns.
 type Tell func(value float64, labels ...string)
 
 // OfGroup says whether the row has figures of each group.
@@ -59,21 +59,24 @@ func (r *Row) Each(s *Sample, tell Tell) {
 		r.sample(s, tell)
 		return
 	}
+	all := make([]string, len(groupLabels), len(groupLabels)+4) // one for every figure
+	with := func(value float64, labels ...string) { tell(value, append(all, labels...)...) }
 	for i := range s.Groups {
 		g := &s.Groups[i]
-		of := []string{g.Group, g.Role, g.Engine}
-		with := func(value float64, labels ...string) { tell(value, slices.Concat(of, labels)...) }
+		all[0], all[1], all[2] = g.Group, g.Role, g.Engine
 		if r.group != nil {
 			r.group(s, g, with)
 			continue
 		}
-		for _, shown := range r.Fields {
+		for i := range r.Fields {
+			shown := &r.Fields[i]
+			by := divisor(shown.Field.Unit)
 			shown.Field.Each(&g.Usage, func(device string, value float64) {
-				labels := shown.Labels
+				labels := all
 				if device != "" {
-					labels = append([]string{s.device(device)}, labels...)
+					labels = append(labels, s.device(device))
 				}
-				with(value/divisor(shown.Field.Unit), labels...)
+				tell(value/by, append(labels, shown.Labels...)...)
 			})
 		}
 	}

@@ -1,12 +1,14 @@
 package sampling
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"strconv"
 	"time"
 
+	"bulkhead/internal/observe"
 	"bulkhead/internal/observe/record"
 )
 
@@ -45,4 +47,20 @@ type patient struct {
 func (p patient) Write(b []byte) (int, error) {
 	_ = http.NewResponseController(p.to).SetWriteDeadline(time.Now().Add(p.patience))
 	return p.to.Write(b)
+}
+
+// Asked is the sample that a request is about: the last one. Of one that it has already, by the time in "unless", it
+// gets the age alone. With a time in "after" it waits for a newer one, for so long at most. It is nil before the first.
+func (o *Observer) Asked(r *http.Request, most time.Duration) *observe.Sample {
+	if after, err := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64); err == nil {
+		ctx, cancel := context.WithTimeout(r.Context(), most)
+		defer cancel()
+		return o.Newer(ctx, time.Unix(0, after))
+	}
+	one := o.Last()
+	if had, err := strconv.ParseInt(r.URL.Query().Get("unless"), 10, 64); err == nil && one != nil &&
+		one.At.UnixNano() == had {
+		return &observe.Sample{At: one.At, Age: one.Age, Every: one.Every, Same: true}
+	}
+	return one
 }

@@ -26,7 +26,9 @@ type threads struct {
 	waits bool // the kernel counts how long they wait
 
 	at    time.Time // of the last reading
+	of    *Watched  // what was watched then
 	known map[int]ctxswitch.Thread
+	tids  map[cgroup.Dir][]int // the threads of a directory, as listed last
 	spent map[cgroup.Dir]int64 // what used told, of those that are counted
 	sums  map[string]work      // by group
 }
@@ -63,7 +65,9 @@ func spentBy(files *metrics.Reader) func(*cgroup.Tree, cgroup.Dir) (microseconds
 }
 
 // source reads every thread of the groups that are watched. Of a directory that has used no CPU time since the last
-// reading only those threads are read that were not known then: the others did nothing.
+// reading only those threads are read that were not known then: the others did nothing. Its threads are not even listed
+// before the agent's next full look: a fork and an exit take CPU time, so that one can come or go without any only when
+// somebody moves it.
 func (t *threads) source(k *Kernel) collect.Source {
 	return func(ctx context.Context, m *collect.Meter) (collect.Put, error) {
 		w := k.watched.Load()
@@ -73,12 +77,20 @@ func (t *threads) source(k *Kernel) collect.Source {
 			t.files.Begin(now)
 		}
 		living := map[string]int{}
-		spent := make(map[cgroup.Dir]int64, len(t.spent))
+		spent, lists := make(map[cgroup.Dir]int64, len(t.spent)), make(map[cgroup.Dir][]int, len(t.tids))
 		for group, dirs := range w.tasks {
 			all := work{ranOn: map[int]time.Duration{}}
 			for _, d := range dirs {
 				still := t.slept(w.tree, d, spent)
-				tids, _ := t.list(w.tree, d) // one that is gone has none
+				tids, listed := t.tids[d]
+				if !still || !listed || w != t.of {
+					var err error
+					tids, err = t.list(w.tree, d) // one that is gone has none
+					listed = err == nil
+				}
+				if listed { // else it is tried again the next time
+					lists[d] = tids
+				}
 				for at := group; at != "."; at = path.Dir(at) {
 					living[at] += len(tids)
 				}
@@ -113,7 +125,7 @@ func (t *threads) source(k *Kernel) collect.Source {
 				sums[at] = sums[at].plus(one)
 			}
 		}
-		t.at, t.known, t.spent, t.sums = now, known, spent, sums
+		t.at, t.of, t.known, t.tids, t.spent, t.sums = now, w, known, lists, spent, sums
 		return t.put(sums, living), nil
 	}
 }

@@ -1,6 +1,7 @@
 package sampling
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -18,18 +19,27 @@ func TestThreadsThatSleepAreNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := cgroup.Dir{Hierarchy: "cpuacct", Path: "/a"}
 		listed, used, counted := []int{1, 2}, int64(5), true
+		var failed error
 		did := map[int]ctxswitch.Thread{1: {Ran: time.Hour}, 2: {Ran: time.Hour}, 3: {Ran: time.Hour}}
 		var asked []int
 		s := &threads{waits: true,
-			list: func(*cgroup.Tree, cgroup.Dir) ([]int, error) { return listed, nil },
+			list: func(*cgroup.Tree, cgroup.Dir) ([]int, error) {
+				if failed != nil {
+					return nil, failed
+				}
+				return listed, nil
+			},
 			used: func(*cgroup.Tree, cgroup.Dir) (int64, bool) { return used, counted },
 			read: func(tid int, _ ctxswitch.Thread) (ctxswitch.Thread, bool, error) {
 				asked = append(asked, tid)
 				return did[tid], true, nil
 			}}
 		k := New(nil)
-		k.Watch(&Watched{groups: []watchedGroup{{Group: observe.Group{Group: "a"}}},
-			tasks: map[string][]cgroup.Dir{"a": {d}}})
+		look := func() { // a full look of the agent
+			k.Watch(&Watched{groups: []watchedGroup{{Group: observe.Group{Group: "a"}}},
+				tasks: map[string][]cgroup.Dir{"a": {d}}})
+		}
+		look()
 		source := s.source(k)
 		reads := func(what string, want ...int) {
 			t.Helper()
@@ -45,7 +55,9 @@ func TestThreadsThatSleepAreNotRead(t *testing.T) {
 		reads("at first", 1, 2)
 		reads("all sleep")
 		listed = []int{1, 2, 3}
-		reads("one is new", 3)
+		reads("one was moved there, and sleeps")
+		look()
+		reads("the agent has looked", 3)
 		listed = []int{1, 3}
 		reads("one is gone")
 		used = 6
@@ -60,6 +72,10 @@ func TestThreadsThatSleepAreNotRead(t *testing.T) {
 		counted = true
 		reads("it counts again", 1, 3)
 		reads("all sleep again")
+		used, failed = 7, errors.New("no memory")
+		reads("they cannot be listed")
+		failed = nil
+		reads("they are listed the next time", 1, 3)
 	})
 }
 
@@ -136,7 +152,7 @@ func TestThreads(t *testing.T) {
 		}
 		k.Watch(&Watched{})
 		read()
-		if len(s.known)+len(s.sums) != 0 {
+		if len(s.known)+len(s.tids)+len(s.sums) != 0 {
 			t.Errorf("of no group it keeps %v, %v", s.known, s.sums)
 		}
 	})

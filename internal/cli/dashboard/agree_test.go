@@ -32,7 +32,7 @@ import (
 // scrape is what Prometheus gets of a sample: figures by name and the values of their labels but role and engine.
 func scrape(t *testing.T, s *observe.Sample) map[string]float64 {
 	t.Helper()
-	fetch := func(context.Context) (*observe.Sample, error) { return s, nil }
+	fetch := func(context.Context, *observe.Sample) (*observe.Sample, error) { return s, nil }
 	server := exposition.New(exposition.Options{Fetch: fetch})
 	var families []*dto.MetricFamily
 	for tries := 0; len(families) < 20 && tries < 100; tries++ { // a busy machine: the sample is not there in time

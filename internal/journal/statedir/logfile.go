@@ -34,6 +34,8 @@ type Damage struct {
 	faults  []Fault
 	// unusable is why what lies there was not read at all; nil when it was.
 	unusable error
+	// looked is what the file looked like before it was read; nil: there was none.
+	looked os.FileInfo
 }
 
 // Sound says that nothing is wrong.
@@ -51,21 +53,23 @@ func (d Damage) Torn() bool {
 // Read hands every sound record of the file to use. It changes nothing, here or there. A log that
 // does not exist is empty.
 func (l *Log) Read(use func([]byte) error) (Damage, error) {
+	looked, _ := os.Lstat(l.Path)
 	data, err := l.FS.ReadFile(l.Path)
 	if errors.Is(err, atomicfile.ErrUnusable) {
-		return Damage{missing: true, unusable: err}, nil
+		return Damage{missing: true, unusable: err, looked: looked}, nil
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return Damage{}, FileError("read log", l.Path, err)
 	}
-	return Damage{data: data, missing: err != nil, faults: Scan(data, use)}, nil
+	return Damage{data: data, missing: err != nil, faults: Scan(data, use), looked: looked}, nil
 }
 
-// Adopt takes the file for what read just found; another process may have replaced the open one.
+// Adopt takes the file for what read just found; another process may have replaced the open one. Who has no lock may
+// find it replaced while it was read, too: then Changed says so.
 func (l *Log) Adopt(d Damage) {
 	_ = l.Close() // nothing was written through it that was not checked
 	l.Size, l.dirty, l.fresh, l.Sealed = int64(len(d.data)), false, d.missing, nil
-	l.Mark()
+	l.seen = d.looked
 }
 
 // Describe says what is wrong with the log, for people.

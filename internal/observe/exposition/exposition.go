@@ -1,16 +1,18 @@
 // Package exposition shows what an agent sampled in the formats of Prometheus, by observe.Table.
 //
-// A Server asks for a sample when somebody scrapes, and, while Keep runs, as often as the agent takes one. It never
+// A Server asks for a sample when somebody scrapes, and, while Keep runs, every 10 s where nobody does. It never
 // makes a scrape wait long for it: the answer has what was got before, or says that there is none. It may be used from
 // any goroutine.
 package exposition
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -18,15 +20,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
 
-	"bulkhead/internal/metrics"
 	"bulkhead/internal/observe"
 )
 
 // Options of a Server. Zero values are the defaults.
 type Options struct {
-	// Fetch gets the last sample from the agent.
-	Fetch func(context.Context) (*observe.Sample, error)
+	// Fetch gets the last sample from the agent. Of the one that was got before, which may be nil, it may give a copy
+	// with the new age.
+	Fetch func(ctx context.Context, had *observe.Sample) (*observe.Sample, error)
 	// Changed is called when samples cease to come, with the reason, and with nil when they come again.
 	Changed func(error)
 	Version string
@@ -39,6 +42,7 @@ type Server struct {
 	o       Options
 	last    last
 	dropped atomic.Int64
+	texts   texts
 }
 
 // New makes a server.
@@ -50,14 +54,18 @@ func New(o Options) *Server {
 	return &Server{o: o, last: last{fetch: o.Fetch, changed: o.Changed, wait: scrapeWaits}}
 }
 
-// Keep asks for samples by itself until ctx ends: a scrape that cannot wait for a busy agent then finds a young one,
-// however seldom somebody scrapes.
+// Keep asks for samples by itself until ctx ends, when no scrape has for a while: one that cannot wait for a busy agent
+// then finds a young one, however seldom somebody scrapes.
 func (s *Server) Keep(ctx context.Context) {
 	for ctx.Err() == nil {
-		s.last.get(ctx)
+		rest := s.last.rest()
+		if rest <= 0 {
+			s.last.get(ctx)
+			rest = s.last.rest()
+		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(s.last.every()):
+		case <-time.After(max(rest, freshFor)):
 		}
 	}
 }
@@ -70,8 +78,38 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
+	if s.answer(w, r, parts) {
+		return
+	}
 	promhttp.HandlerFor(s.Gatherer(r.Context(), parts...), promhttp.HandlerOpts{EnableOpenMetrics: true}).
 		ServeHTTP(w, r)
+}
+
+// answer answers as text or as OpenMetrics; false: something else is asked for.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, parts []observe.Part) bool {
+	format := expfmt.NegotiateAccept(r.Header, expfmt.DefaultOpenMetricsAcceptedFormats()...)
+	kind := format.FormatType()
+	if kind != expfmt.TypeTextPlain && kind != expfmt.TypeOpenMetrics || r.URL.Query().Has("name[]") {
+		return false
+	}
+	now, q := s.last.get(r.Context()), question{open: kind == expfmt.TypeOpenMetrics, parts: names(parts)}
+	zip := takesGzip(r.Header)
+	all := s.texts.get(now.sample, q, zip, func(tell told) int64 { return s.figures(now, parts, tell) })
+	whole := interleave(all.sections, ownText(s.own(now, s.dropped.Add(all.dropped)), q.open))
+	h := w.Header()
+	h.Set("Content-Type", string(format))
+	h.Add("Vary", "Accept")
+	h.Add("Vary", "Accept-Encoding")
+	var body []byte
+	if zip {
+		body = gzipped(whole, all.zipped)
+		h.Set("Content-Encoding", "gzip")
+	} else {
+		body = bytes.Join(whole, nil)
+	}
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	_, _ = w.Write(body) // a scraper that went away
+	return true
 }
 
 // Gatherer gives the figures of the last sample, those of the parts only when some are named.
@@ -123,102 +161,54 @@ func known() string {
 	return strings.Join(names, ", ")
 }
 
-// family is a row of the table as it is exposed.
-type family struct {
-	row *observe.Row
-	// names are those of the labels in the order of Prometheus, and at says which of the values that are told is whose.
-	names []*string
-	at    []int
-	kind  dto.MetricType
-}
-
-// families are all rows in the order of the table, the server's own ones first. A registry of collectors would check
-// and sort every figure of each answer anew, which is more work than all the rest; here the table is checked by its
-// tests.
-var families = func() (all []family) {
-	add := func(r *observe.Row) {
-		f := family{row: r, kind: dto.MetricType_GAUGE}
-		if r.Kind == metrics.Counter {
-			f.kind = dto.MetricType_COUNTER
-		}
-		labels := r.AllLabels()
-		for _, name := range slices.Sorted(slices.Values(labels)) {
-			f.names = append(f.names, &name)
-			f.at = append(f.at, slices.Index(labels, name))
-		}
-		all = append(all, f)
-	}
-	for i := range observe.Own {
-		add(&observe.Own[i])
-	}
-	for i := range observe.Table {
-		if r := &observe.Table[i]; !r.Recorded {
-			add(r)
-		}
-	}
-	return all
-}()
-
-// metric is one figure with the values of its labels as they are told.
-func (f *family) metric(value float64, labels []string) *dto.Metric {
-	m := &dto.Metric{Label: make([]*dto.LabelPair, len(f.names))}
-	pairs := make([]dto.LabelPair, len(f.names))
-	for i, at := range f.at {
-		text := strings.ToValidUTF8(labels[at], "\uFFFD")
-		pairs[i].Name, pairs[i].Value = f.names[i], &text
-		m.Label[i] = &pairs[i]
-	}
-	if f.kind == dto.MetricType_COUNTER {
-		m.Counter = &dto.Counter{Value: &value}
-	} else {
-		m.Gauge = &dto.Gauge{Value: &value}
-	}
-	return m
-}
-
-// families gives the answer, as many figures as there is room for.
-func (s *Server) families(now state, parts []observe.Part) (all []*dto.MetricFamily) {
-	room, dropped := s.o.Series, int64(0)
+// figures tells those of a sample, as many as there is room for; dropped counts the others.
+func (s *Server) figures(now state, parts []observe.Part, tell told) (dropped int64) {
+	room := s.o.Series
 	ofGroup := map[string]int{}
-	own := s.own(now)
-	for i := range families {
+	for i := len(observe.Own); i < len(families) && now.sample != nil; i++ {
+		row := families[i].row
+		if len(parts) > 0 && !slices.Contains(parts, row.Part) {
+			continue
+		}
+		row.Each(now.sample, func(value float64, labels ...string) {
+			if row.OfGroup() {
+				ofGroup[labels[0]]++
+			}
+			if room <= 0 || row.OfGroup() && ofGroup[labels[0]] > s.o.PerGroup {
+				dropped++
+				return
+			}
+			room--
+			tell(i, value, labels)
+		})
+	}
+	return dropped
+}
+
+// families gives the answer.
+func (s *Server) families(now state, parts []observe.Part) (all []*dto.MetricFamily) {
+	told := make([]*dto.MetricFamily, len(families))
+	tell := func(i int, value float64, labels []string) {
 		f := &families[i]
-		out := &dto.MetricFamily{Name: &f.row.Name, Help: &f.row.Help, Type: &f.kind}
-		switch {
-		case i < len(own):
-			own[i](func(value float64, labels ...string) {
-				out.Metric = append(out.Metric, f.metric(value, labels))
-			})
-		case now.sample == nil || len(parts) > 0 && !slices.Contains(parts, f.row.Part):
-		default:
-			f.row.Each(now.sample, func(value float64, labels ...string) {
-				if f.row.OfGroup() {
-					ofGroup[labels[0]]++
-				}
-				if room <= 0 || f.row.OfGroup() && ofGroup[labels[0]] > s.o.PerGroup {
-					dropped++
-					return
-				}
-				room--
-				out.Metric = append(out.Metric, f.metric(value, labels))
-			})
+		if told[i] == nil {
+			told[i] = &dto.MetricFamily{Name: &f.row.Name, Help: &f.row.Help, Type: &f.kind}
 		}
-		if len(out.Metric) > 0 {
-			all = append(all, out)
+		told[i].Metric = append(told[i].Metric, f.metric(value, labels))
+	}
+	dropped := s.figures(now, parts, tell)
+	for i, own := range s.own(now, s.dropped.Add(dropped)) {
+		own(func(value float64, labels ...string) { tell(i, value, labels) })
+	}
+	for _, i := range byName {
+		if told[i] != nil {
+			all = append(all, told[i])
 		}
 	}
-	sum := float64(s.dropped.Add(dropped))
-	for _, f := range all {
-		if f.GetName() == "bulkhead_series_dropped_total" {
-			f.Metric[0].Counter.Value = &sum
-		}
-	}
-	slices.SortFunc(all, func(a, b *dto.MetricFamily) int { return strings.Compare(a.GetName(), b.GetName()) })
 	return all
 }
 
 // own tells the figures of the rows of observe.Own, in their order.
-func (s *Server) own(now state) []func(observe.Tell) {
+func (s *Server) own(now state, dropped int64) []func(observe.Tell) {
 	return []func(observe.Tell){
 		func(tell observe.Tell) {
 			if now.sample != nil {
@@ -232,7 +222,7 @@ func (s *Server) own(now state) []func(observe.Tell) {
 				tell(now.age.Seconds())
 			}
 		},
-		func(tell observe.Tell) { tell(0) }, // known at the end
+		func(tell observe.Tell) { tell(float64(dropped)) },
 		func(tell observe.Tell) { tell(1, s.o.Version) },
 	}
 }

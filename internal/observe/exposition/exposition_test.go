@@ -34,8 +34,8 @@ func patient(o Options) *Server {
 }
 
 // always gives the same sample.
-func always(s *observe.Sample) func(context.Context) (*observe.Sample, error) {
-	return func(context.Context) (*observe.Sample, error) { return s, nil }
+func always(s *observe.Sample) func(context.Context, *observe.Sample) (*observe.Sample, error) {
+	return func(context.Context, *observe.Sample) (*observe.Sample, error) { return s, nil }
 }
 
 // scraped is an answer: its status, type and text without what differs from one to the next.
@@ -301,7 +301,7 @@ func (c *changes) told(err error) {
 func TestNoStaleFigures(t *testing.T) {
 	one, away := observetest.Sample(t), false
 	var said changes
-	s := patient(Options{Changed: said.told, Fetch: func(context.Context) (*observe.Sample, error) {
+	s := patient(Options{Changed: said.told, Fetch: func(context.Context, *observe.Sample) (*observe.Sample, error) {
 		if away {
 			return nil, errors.New("no agent")
 		}
@@ -351,7 +351,7 @@ func TestHangingAgent(t *testing.T) {
 	one := observetest.Sample(t)
 	var mu sync.Mutex
 	asked, hang := 0, make(chan struct{})
-	s := patient(Options{Fetch: func(context.Context) (*observe.Sample, error) {
+	s := patient(Options{Fetch: func(context.Context, *observe.Sample) (*observe.Sample, error) {
 		mu.Lock()
 		asked++
 		first := asked == 1

@@ -33,16 +33,17 @@ type state struct {
 
 // last keeps the last sample that was got, and gets a new one when somebody asks.
 type last struct {
-	fetch   func(context.Context) (*observe.Sample, error)
+	fetch   func(context.Context, *observe.Sample) (*observe.Sample, error)
 	changed func(error)
 	wait    time.Duration // of a scrape
 
 	mu      sync.Mutex // guards what follows
 	sample  *observe.Sample
-	got     time.Time // when it was got
-	tried   time.Time // when it was asked for the last time and an answer came, whatever it was
-	err     error     // of that answer
-	said    string    // what changed was told last
+	age     time.Duration // of it, when it was got the last time
+	got     time.Time     // when that was
+	tried   time.Time     // when it was asked for the last time and an answer came, whatever it was
+	err     error         // of that answer
+	said    string        // what changed was told last
 	pending chan struct{}
 }
 
@@ -72,25 +73,28 @@ func (l *last) get(ctx context.Context) state {
 func (l *last) renew(ctx context.Context, done chan struct{}) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
-	sample, err := l.fetch(ctx)
+	l.mu.Lock()
+	had := l.sample
+	l.mu.Unlock()
+	sample, err := l.fetch(ctx, had)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.tried, l.err = time.Now(), err
 	if err == nil {
-		l.sample, l.got = sample, l.tried
+		if l.sample == nil || !l.sample.At.Equal(sample.At) { // else it is the same, and so is what was made of it
+			l.sample = sample
+		}
+		l.age, l.got = sample.Age, l.tried
 	}
 	l.pending = nil
 	close(done)
 }
 
-// every is the time between two questions: that between two samples, but none is asked for every second.
-func (l *last) every() time.Duration {
+// rest is for how long nobody has to ask: the last answer is young enough until then.
+func (l *last) rest() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.sample == nil {
-		return usually
-	}
-	return max(l.sample.Every, usually/2)
+	return time.Until(l.tried.Add(usually))
 }
 
 // now says what is known at this moment.
@@ -100,7 +104,7 @@ func (l *last) now() state {
 	s := state{known: l.sample != nil}
 	err := l.err
 	if s.known {
-		s.age = time.Since(l.got) + l.sample.Age
+		s.age = time.Since(l.got) + l.age
 		if limit := tooOld * max(l.sample.Every, usually); s.age > limit && err == nil {
 			err = fmt.Errorf("%w: %s, and one is taken every %s", errOld, s.age.Round(time.Second), l.sample.Every)
 		}

@@ -386,9 +386,9 @@ func (r *Recorder) size() (sum int64) {
 	return sum
 }
 
-// keepTo thins old files, and then removes the oldest, while so many bytes are more than there may be, and removes
-// those of which every tick is too old. Now is what the last two files say: a clock that is wrong for a moment takes
-// nothing away.
+// keepTo thins old files, a few in one call, and then removes the oldest, while so many bytes are more than there may
+// be, and removes those of which every tick is too old. Now is what the last two files say: a clock that is wrong for a
+// moment takes nothing away.
 func (r *Recorder) keepTo(size int64) {
 	most := cmp.Or(r.now.Size, defaultSize)
 	if r.now.Off {
@@ -398,12 +398,16 @@ func (r *Recorder) keepTo(size int64) {
 	if n := len(r.files); n > 1 {
 		oldest = min(r.files[n-1].from, r.files[n-2].from) - cmp.Or(r.now.Age, defaultAge).Milliseconds()
 	}
-	for len(r.files) > 0 && r.prune {
+	for thinned := 0; len(r.files) > 0 && r.prune; {
 		if size <= most && r.files[0].from >= oldest {
 			return
 		}
 		if r.files[0].from >= oldest && !r.now.Off {
+			if thinned == mostThinned { // the next tick goes on
+				return
+			}
 			if freed, done := r.thin(); done {
+				thinned++
 				size -= freed
 				continue
 			}

@@ -11,6 +11,10 @@ import (
 const (
 	thinFrom = 48 * time.Hour
 	thinTo   = time.Minute
+	// mostThinned is how many segments are thinned before the next tick is written: a record of weeks, whose bound was
+	// lowered, would keep it waiting for minutes, and those that come meanwhile would be lost. For so long it has more
+	// bytes than it may.
+	mostThinned = 4
 )
 
 // thin thins the oldest segment that is old enough, and says how many bytes that has freed; false when there is none.

@@ -149,6 +149,41 @@ func TestThinLater(t *testing.T) {
 	}
 }
 
+// Of a record whose bound was lowered a few segments are thinned with each tick, so that no tick waits for all of them;
+// none is taken away for that, and in the end the bound holds.
+func TestThinAFewAtATime(t *testing.T) {
+	const days = 40
+	dir := t.TempDir()
+	r := New(Options{Dir: dir})
+	r.Bound(Bound{Age: 1000 * 24 * time.Hour})
+	for i := range days {
+		for k := range 20 {
+			r.Take(plain(start.AddDate(0, 0, i).Add(time.Duration(k)*time.Second), 5))
+		}
+	}
+	thinned := func() int {
+		names, _ := filepath.Glob(filepath.Join(dir, "*"+thinEnd))
+		return len(names)
+	}
+	before := reach(t, r)
+	most := before.Bytes * 4 / 5
+	r.Bound(Bound{Size: most, Age: 1000 * 24 * time.Hour})
+	last := start.AddDate(0, 0, days)
+	for ticks := 0; reach(t, r).Bytes > most; ticks++ {
+		had := thinned()
+		r.Take(plain(last.Add(time.Duration(ticks)*time.Second), 5))
+		if now := thinned(); now-had > 2*mostThinned || now == had { // with the bound, and with the tick
+			t.Fatalf("tick %d: %d segments were thinned, %d are now", ticks, had, now)
+		}
+	}
+	if now := reach(t, r); now.Segments < days || !now.From.Equal(start.Add(19*time.Second)) || now.Damaged > 0 {
+		t.Errorf("it has %d segments from %v on", now.Segments, now.From)
+	}
+	if thinned() <= 2*mostThinned {
+		t.Errorf("%d segments had to be thinned, too few for this test", thinned())
+	}
+}
+
 // A clock that is set back to the very begin of a thinned segment loses nothing.
 func TestBackToThinned(t *testing.T) {
 	dir := t.TempDir()

@@ -95,7 +95,7 @@ type Ports struct{ Host }
 
 // Read gives the type that the port has locally.
 func (p Ports) Read(_ context.Context, addr string) (string, error) {
-	m := portAddr.FindStringSubmatch(addr)
+	m := portAddr().FindStringSubmatch(addr)
 	if m == nil {
 		return "", checkPort(addr)
 	}
@@ -134,7 +134,7 @@ func (p Ports) Write(ctx context.Context, addr, value string) error {
 	if err != nil {
 		return err
 	}
-	m := portAddr.FindStringSubmatch(addr)
+	m := portAddr().FindStringSubmatch(addr)
 	kind, from, _ := strings.Cut(value, " from ")
 	switch {
 	case kind == now:

@@ -11,7 +11,6 @@ package sepolicy
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -42,13 +41,13 @@ type kind struct {
 	word   string
 	kind   change.Kind
 	addr   func(addr string) error
-	values *regexp.Regexp
+	values pattern
 	want   string
 }
 
 var kinds = []kind{
 	{"context", KindContext, checkTree, typeName, "the name of a type, as mysqld_db_t"},
-	{"labels", KindLabels, checkTree, regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_.]*(\n|$)`),
+	{"labels", KindLabels, checkTree, compiled(`^[a-zA-Z][a-zA-Z0-9_.]*(\n|$)`),
 		"a type, or one with the types of what differs below it"},
 	{"port", KindPort, checkPort, portType, "the name of a type, as mysqld_port_t; \"TYPE from OWNER\" takes the " +
 		"port from the type that has it"},
@@ -100,7 +99,7 @@ type RuleParts struct {
 
 // Rules are those of a module's text, as Rule writes them.
 func Rules(text string) (all []RuleParts) {
-	for _, m := range oneRule.FindAllStringSubmatch(text, -1) {
+	for _, m := range oneRule().FindAllStringSubmatch(text, -1) {
 		all = append(all, RuleParts{Source: m[1], Target: m[2], Class: m[3], Permissions: strings.Fields(m[4])})
 	}
 	return all

@@ -6,26 +6,39 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
+// pattern is a regular expression that is compiled when it is needed first. Those that count to 255 take a megabyte
+// together, and most processes need none of them.
+type pattern func() *regexp.Regexp
+
+func compiled(text string) pattern {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
+}
+
+func (p pattern) MatchString(text string) bool { return p().MatchString(text) }
+
+const aName = `[a-zA-Z][a-zA-Z0-9_.]{0,254}`
+
 var (
-	typeName    = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_.]{0,254}$`)
-	portType    = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_.]{0,254}( from [a-zA-Z][a-zA-Z0-9_.]{0,254})?$`)
-	booleanName = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_.]{0,254}$`)
+	typeName    = compiled(`^` + aName + `$`)
+	portType    = compiled(`^` + aName + `( from ` + aName + `)?$`)
+	booleanName = typeName
 	// moduleName has the prefix of bulkhead's own modules, or that of `semanage permissive`.
-	moduleName = regexp.MustCompile(`^(bulkhead|permissive)_[a-zA-Z0-9_.]{1,200}$`)
-	portAddr   = regexp.MustCompile(`^(tcp|udp|sctp|dccp)/([1-9]\d{0,4})(?:-([1-9]\d{0,4}))?$`)
-	switched   = regexp.MustCompile(`^on$`)
-	cil        = regexp.MustCompile(`^(\(typepermissive [\w.]+\)|` + rule + `( ` + rule + `)*)$`)
+	moduleName = compiled(`^(bulkhead|permissive)_[a-zA-Z0-9_.]{1,200}$`)
+	portAddr   = compiled(`^(tcp|udp|sctp|dccp)/([1-9]\d{0,4})(?:-([1-9]\d{0,4}))?$`)
+	switched   = compiled(`^on$`)
+	cil        = compiled(`^(\(typepermissive [\w.]+\)|` + rule + `( ` + rule + `)*)$`)
 )
 
 // oneRule takes a rule apart.
-var oneRule = regexp.MustCompile(`\(allow ([\w.]+) ([\w.]+) \((\w+) \(([\w ]+)\)\)\)`)
+var oneRule = compiled(`\(allow ([\w.]+) ([\w.]+) \((\w+) \(([\w ]+)\)\)\)`)
 
 // rule is one as Rule writes it.
 const rule = `\(allow [\w.]+ [\w.]+ \(\w+ \(\w+( \w+)*\)\)\)`
 
-func matching(names *regexp.Regexp, what string) func(string) error {
+func matching(names pattern, what string) func(string) error {
 	return func(addr string) error {
 		if !names.MatchString(addr) {
 			return fmt.Errorf("%q is not the name of %s", addr, what)
