@@ -63,7 +63,7 @@ test-long: ## the same and the linter, harder: race detector, 80 times the prope
 	SEQUENCES=500 go test -count 1 -timeout 60m -run TestAnySequenceIsGivenBack ./internal/control
 	FAULTS=all go test -count 1 -timeout 30m -run 'TestVerbsOnAFailingDisk|TestKilledBetweenAnyTwoWrites' ./internal/control
 	@scripts/ansible-deps $(ANSIBLE)
-	@LONG=1 ANSIBLE='$(ANSIBLE)' CHURN=10m SPAN=10s TIMEOUT=30m KILLS=all PROBES=20 SEQUENCES=50 INTERRUPTS=20 scripts/steps test-root engines-test demo lab-all
+	@LONG=1 ANSIBLE='$(ANSIBLE)' CHURN=10m SPAN=10s TIMEOUT=90m KILLS=all PROBES=20 SEQUENCES=50 INTERRUPTS=20 scripts/steps test-root engines-test demo lab-all
 
 .PHONY: build
 build: ## build ./bulkhead, one static binary
@@ -162,7 +162,7 @@ race: ## the unit tests under the race detector (needs gcc), properties checked 
 	CGO_ENABLED=1 RAPID_CHECKS=2000 go test -race -timeout 30m ./...
 
 .PHONY: bench
-bench: deps ## benchmarks: planning, a pass that changes nothing, the idle agent, a scrape beside one of node_exporter
+bench: deps ## benchmarks: planning, a pass that changes nothing, the idle agent, a scrape beside one of node_exporter, what a switch costs under BPF programs
 	@scripts/bench
 
 .PHONY: bench-compare
@@ -174,6 +174,13 @@ bench-placement: ## how soon processes are placed and at what CPU time, beside l
 	@{ command -v cgrulesengd && command -v gcc; } >/dev/null || \
 		{ apt-get update -q && apt-get install -y -q --no-install-recommends cgroup-tools gcc libc6-dev; }
 	go test -tags placement -count 1 -timeout 30m -v ./test/placement -placement.part $(or $(PART),1) $(if $(FAST),-placement.fast)
+
+.PHONY: bpf
+# The object is in the repository, so that nobody needs a compiler for BPF to build the program.
+bpf: ## compile the BPF programs anew, after a change of their source (clang 14 of Debian 12)
+	@{ command -v clang-14 && command -v llvm-strip-14 && [ -e /usr/include/bpf/bpf_helpers.h ]; } >/dev/null || \
+		{ apt-get update -q && apt-get install -y -q --no-install-recommends clang-14 llvm-14 libbpf-dev linux-libc-dev; }
+	@scripts/bpf internal/linux/bpfcount
 
 .PHONY: clean
 clean: ## remove what build made

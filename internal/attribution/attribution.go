@@ -29,12 +29,14 @@ func Of(w *Window, group string) (*Report, error) {
 	}
 	v := &w.Groups[at]
 	r := &Report{Group: group, From: w.From, To: w.To, Suspects: []Suspect{}, Notes: notes(w, v)}
-	for _, one := range []Resource{cpu(w, v), disk(w, v), memory(w, v)} {
-		if one.Rows == nil {
-			one.Rows = []Row{}
+	r.Resources = []Resource{cpu(w, v), disk(w, v), memory(w, v), network(w, v)}
+	for i := range r.Resources {
+		if r.Resources[i].Rows == nil {
+			r.Resources[i].Rows = []Row{}
 		}
-		r.Resources = append(r.Resources, one)
+		w.nameOutside(v, &r.Resources[i])
 	}
+	w.blameRefaults(v, &r.Resources[1], &r.Resources[2])
 	r.rank()
 	r.judge()
 	return r, nil
@@ -43,8 +45,8 @@ func Of(w *Window, group string) (*Report, error) {
 // rank orders who is blamed over all resources that the group waits for long enough.
 func (r *Report) rank() {
 	type key struct {
-		who   Who
-		group string
+		who         Who
+		group, name string
 	}
 	at := map[key]int{}
 	for _, one := range r.Resources {
@@ -55,12 +57,12 @@ func (r *Report) rank() {
 			if row.Seconds <= 0 {
 				continue
 			}
-			k := key{row.Who, row.Group}
+			k := key{row.Who, row.Group, row.Name}
 			i, known := at[k]
 			if !known {
 				i = len(r.Suspects)
 				at[k] = i
-				r.Suspects = append(r.Suspects, Suspect{Who: row.Who, Group: row.Group, Role: row.Role})
+				r.Suspects = append(r.Suspects, Suspect{Who: row.Who, Group: row.Group, Name: row.Name, Role: row.Role})
 			}
 			s := &r.Suspects[i]
 			s.Part += one.Part * row.Share
@@ -68,7 +70,8 @@ func (r *Report) rank() {
 		}
 	}
 	slices.SortStableFunc(r.Suspects, func(a, b Suspect) int {
-		return cmp.Or(cmp.Compare(b.Part, a.Part), strings.Compare(a.Group, b.Group))
+		return cmp.Or(cmp.Compare(b.Part, a.Part), strings.Compare(a.Group, b.Group),
+			strings.Compare(a.Name, b.Name))
 	})
 }
 
@@ -109,6 +112,11 @@ func (r *Report) judge() {
 	case OwnLimit:
 		r.Verdict = fmt.Sprintf("A limit of its own holds %s back most: it waits for %s.", r.Group, of)
 	case Outside:
+		if s.Name != "" {
+			r.Verdict = fmt.Sprintf("%s, which is outside all groups, is the first suspect: because of it %s waits "+
+				"for %s.", s.Name, r.Group, of)
+			return
+		}
 		r.Verdict = fmt.Sprintf("What runs outside all groups holds %s up most: it waits for %s.", r.Group, of)
 	case Unexplained:
 		r.Verdict = fmt.Sprintf("Most of what %s waits for nobody can be blamed for: %s.", r.Group, of)
@@ -120,7 +128,8 @@ func (r *Report) parts(s *Suspect) string {
 	var texts []string
 	for _, one := range r.Resources {
 		for _, row := range one.Rows {
-			if row.Who == s.Who && row.Group == s.Group && slices.Contains(s.Resources, one.Name) {
+			if row.Who == s.Who && row.Group == s.Group && row.Name == s.Name &&
+				slices.Contains(s.Resources, one.Name) {
 				text := one.Title() + " " + Percent(one.Part*row.Share)
 				if texts == nil {
 					text += " of its time"

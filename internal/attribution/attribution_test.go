@@ -39,12 +39,21 @@ func drawWindow(t *rapid.T) *attribution.Window {
 			w.Host.Disks[name] = attribution.Disk{IO: drawIO(t), Seconds: rapid.Float64Range(0, 20).Draw(t, "seconds")}
 		}
 	}
+	if rapid.Bool().Draw(t, "network") {
+		w.Host.Links = map[string]attribution.Link{"eth0": {Bytes: rapid.Float64Range(0, 1e9).Draw(t, "bytes"),
+			Queued: rapid.Float64Range(0, 1).Draw(t, "queued")}}
+	}
+	for i := range rapid.IntRange(0, 6).Draw(t, "outsiders") {
+		w.Outsiders = append(w.Outsiders, attribution.Outsider{Name: fmt.Sprintf("o%d", i), IO: drawIO(t),
+			CPU: rapid.Float64Range(0, 4).Draw(t, "cpu"), Faults: rapid.Float64Range(0, 1e6).Draw(t, "faults")})
+	}
 	for i := range rapid.IntRange(1, 5).Draw(t, "groups") {
 		g := attribution.Group{Name: fmt.Sprintf("g%d", i), CPU: some(t, 4, "cpu"), Waited: some(t, 20, "waited"),
 			Threads:   float64(rapid.IntRange(0, 50).Draw(t, "threads")),
 			Throttled: rapid.Float64Range(0, 4).Draw(t, "throttled"), Pressure: map[string]float64{},
 			IO: map[string]attribution.IO{}, Faults: some(t, 1e6, "faults"),
-			Memory: rapid.Float64Range(0, 1e10).Draw(t, "memory")}
+			Refaults: some(t, 1e6, "refaults"),
+			Memory:   rapid.Float64Range(0, 1e10).Draw(t, "memory")}
 		for _, resource := range []string{"cpu", "io", "memory"} {
 			if v := some(t, 1, resource); v != nil {
 				g.Pressure[resource] = *v
@@ -61,8 +70,18 @@ func drawWindow(t *rapid.T) *attribution.Window {
 				g.IO[name] = drawIO(t)
 			}
 		}
+		if rapid.Bool().Draw(t, "sends") {
+			g.Sent = map[string]attribution.Sent{"eth0": {Bytes: rapid.Float64Range(0, 1e9).Draw(t, "bytes"),
+				Waited: rapid.Float64Range(0, 1).Draw(t, "waited")}}
+		}
 		if rapid.Bool().Draw(t, "tasks") {
 			g.Tasks = new(drawIO(t))
+		}
+		if rapid.Bool().Draw(t, "counted") {
+			g.Blame = &attribution.Blame{Limited: rapid.Float64Range(0, 4).Draw(t, "limited"),
+				Own: rapid.Float64Range(0, 4).Draw(t, "own"), Outside: rapid.Float64Range(0, 4).Draw(t, "outside"),
+				Nobody: rapid.Float64Range(0, 4).Draw(t, "nobody"), Groups: map[string]float64{
+					"gone": rapid.Float64Range(0, 4).Draw(t, "gone")}}
 		}
 		if key := rapid.SampledFrom([]string{"", "memory.max", "io.read.bandwidth"}).Draw(t, "holder"); key != "" {
 			w.Holders[g.Name] = []top.Holder{{Group: g.Name, Limit: top.Limit{Key: key, Device: "sda", How: "reached"}}}
@@ -115,7 +134,7 @@ func TestOwnQuotaIsBlamedOnNobody(t *testing.T) {
 		w := drawWindow(t)
 		v := &w.Groups[0]
 		v.CPU, v.Throttled = new(rapid.Float64Range(0, 2).Draw(t, "ran")), rapid.Float64Range(0.01, 2).Draw(t, "held")
-		v.Waited = new(v.Throttled * rapid.Float64Range(0, 1).Draw(t, "part"))
+		v.Waited, v.Blame = new(v.Throttled*rapid.Float64Range(0, 1).Draw(t, "part")), nil
 		r, err := attribution.Of(w, v.Name)
 		if err != nil {
 			t.Fatal(err)
@@ -133,8 +152,9 @@ func TestNobodyIsGuilty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWindow(t)
 		v := &w.Groups[0]
-		v.CPU, v.Waited = new(1.0), new(rapid.Float64Range(0, 0.02).Draw(t, "waited"))
+		v.CPU, v.Waited, v.Blame = new(1.0), new(rapid.Float64Range(0, 0.02).Draw(t, "waited")), nil
 		v.Pressure = map[string]float64{"io": rapid.Float64Range(0, 0.019).Draw(t, "io"), "memory": 0.01}
+		v.Sent = nil
 		r, err := attribution.Of(w, v.Name)
 		if err != nil {
 			t.Fatal(err)
@@ -226,7 +246,7 @@ func TestOwnLimits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, one := range r.Resources {
+	for _, one := range r.Resources[:3] {
 		if one.Rows[0].Who != attribution.OwnLimit || one.Rows[0].Share < 0.999 {
 			t.Errorf("%s: %+v", one.Name, one.Rows)
 		}
@@ -252,7 +272,7 @@ func TestGroupsBelowAreOwnLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, one := range r.Resources[1:] {
+	for _, one := range r.Resources[1:3] {
 		own := false
 		for _, row := range one.Rows {
 			own = own || row.Who == attribution.OwnLoad && row.Share > 0.5

@@ -16,6 +16,9 @@ import (
 // counted: others ran when v did not want to, too. It is at most what they used of the CPUs of v; of that the part when
 // v was throttled does not count, nor what they used when no thread of v waited, which PSI bounds.
 func cpu(w *Window, v *Group) Resource {
+	if v.Blame != nil && v.CPU != nil {
+		return cpuCounted(w, v)
+	}
 	one := Resource{Name: "cpu", Source: "`schedstat` of threads", Grade: Counted}
 	if v.Waited == nil || v.CPU == nil {
 		one.Source = "the collectors cpu and threads have not read twice, or this kernel has no schedstat"
@@ -29,6 +32,9 @@ func cpu(w *Window, v *Group) Resource {
 	}
 	on := share(w, v)
 	one.Source += "; " + on.source
+	if w.Host.NotCounting != "" {
+		one.Source += "; no BPF programs count (" + w.Host.NotCounting + ")"
+	}
 	contended := contended(v, on, waited, ran)
 	b := &blame{}
 	n := 0.0
@@ -53,31 +59,60 @@ func cpu(w *Window, v *Group) Resource {
 		b.outside = contended * on.outside / on.weight
 	}
 	return resource(one, b, func(row *Row) {
-		switch row.Who {
-		case Other:
-			g := w.group(row.Group)
-			row.Role, row.Engine = g.Role, g.Engine
-			row.Did = fmt.Sprintf("uses %s CPUs, %s of them where %s runs", cores(*g.CPU), cores(on.used[g.Name]),
-				v.Name)
-			if g.Threads > 0 {
-				row.Did += ", with " + counted(g.Threads, "thread")
-			}
-			if *g.CPU >= 0.1 && !g.Above {
-				row.Command = top.Command(g.Name, "cpu.limit", "",
-					strconv.FormatFloat(math.Ceil(*g.CPU*5)/10, 'f', -1, 64))
-			}
-		case Outside:
-			row.Did = fmt.Sprintf("the kernel and processes of no group use %s CPUs there", cores(on.usedOutside))
-		case OwnLimit:
-			if n <= 1 {
-				row.Grade = Counted
-			}
-			row.Did, row.Command = w.holds(v, "cpu.limit")
-		case OwnLoad:
-			row.Did = fmt.Sprintf("its own %s use %s CPUs and wait for each other", counted(v.Threads, "thread"),
-				cores(ran))
+		if row.Who == OwnLimit && n <= 1 {
+			row.Grade = Counted
 		}
+		w.describeCPU(v, on, row)
 	})
+}
+
+// cpuCounted is what BPF programs counted of that: for each time that a thread of v waited on a CPU, who ran there
+// meanwhile. A limit of its own has the part in which the kernel held the group back.
+func cpuCounted(w *Window, v *Group) Resource {
+	one := Resource{Name: "cpu", Source: "BPF programs on the switches of threads", Grade: Counted}
+	c := v.Blame
+	one.Waited = c.Limited + c.Own + c.Outside + c.Nobody
+	b := &blame{limit: c.Limited, own: c.Own, outside: c.Outside, others: map[string]float64{}}
+	for name, d := range c.Groups {
+		one.Waited += d
+		b.others[name] = d
+	}
+	if ran := max(*v.CPU, 0); one.Waited+ran > 0 {
+		one.Part = one.Waited / (one.Waited + ran)
+	}
+	on := share(w, v)
+	return resource(one, b, func(row *Row) {
+		row.Grade = Counted
+		w.describeCPU(v, on, row)
+	})
+}
+
+// describeCPU says what a row did on the CPUs of v.
+func (w *Window) describeCPU(v *Group, on *usage, row *Row) {
+	switch row.Who {
+	case Other:
+		g := w.group(row.Group)
+		row.Role, row.Engine = g.Role, g.Engine
+		if g.CPU == nil {
+			return
+		}
+		row.Did = fmt.Sprintf("uses %s CPUs, %s of them where %s runs", cores(*g.CPU), cores(on.used[g.Name]),
+			v.Name)
+		if g.Threads > 0 {
+			row.Did += ", with " + counted(g.Threads, "thread")
+		}
+		if *g.CPU >= 0.1 && !g.Above {
+			row.Command = top.Command(g.Name, "cpu.limit", "",
+				strconv.FormatFloat(math.Ceil(*g.CPU*5)/10, 'f', -1, 64))
+		}
+	case Outside:
+		row.Did = fmt.Sprintf("the kernel and processes of no group use %s CPUs there", cores(on.usedOutside))
+	case OwnLimit:
+		row.Did, row.Command = w.holds(v, "cpu.limit")
+	case OwnLoad:
+		row.Did = fmt.Sprintf("its own %s use %s CPUs and wait for each other", counted(v.Threads, "thread"),
+			cores(max(*v.CPU, 0)))
+	}
 }
 
 // contended are the seconds in which others ran on a CPU where threads of v waited.

@@ -10,8 +10,9 @@ import (
 
 // Hold is a limit that holds a group for a short time, so that a victim shows what it gains by that.
 type Hold struct {
-	Resource string   `json:"resource"` // for which the victim waits: cpu or disk
-	Assign   []string `json:"set"`      // as `bulkhead set` takes them
+	Resource string   `json:"resource"`       // for which the victim waits: cpu or disk
+	Late     bool     `json:"late,omitempty"` // its CPU time is held, as what it writes goes to the disk later
+	Assign   []string `json:"set"`            // as `bulkhead set` takes them
 	On       string   `json:"on,omitempty"`
 	Did      string   `json:"did"` // what the group does unheld, in words
 	device   string
@@ -34,13 +35,16 @@ var (
 const (
 	heldPart      = 0.1
 	leastCores    = 0.05
+	leastWriting  = 0.02 // of who writes page cache, which takes little CPU time
 	leastBytes    = 1e6
 	leastRequests = 20
 )
 
 // HoldOf is what holds a group to a tenth of what it uses: its CPU time, or what it does on one disk where more of the
-// waiting of the victim is blamed on that.
-func (w *Window) HoldOf(r *Report, group string) (*Hold, error) {
+// waiting of the victim is blamed on that. late says that what it writes goes into page cache: where the kernel does
+// not count that as the group's when it goes to the disk (cgroup v1), no limit of a disk holds it, and its CPU time is
+// held for that.
+func (w *Window) HoldOf(r *Report, group string, late bool) (*Hold, error) {
 	g, v := w.find(group), w.find(r.Group)
 	switch {
 	case g == nil || v == nil:
@@ -60,8 +64,8 @@ func (w *Window) HoldOf(r *Report, group string) (*Hold, error) {
 			}
 		}
 	}
-	cpu := g.holdCPU()
-	if disk := w.holdDisk(v, g); disk != nil && (cpu == nil || blamed["disk"] > blamed["cpu"]) {
+	cpu := g.holdCPU(leastCores)
+	if disk := w.holdDisk(v, g, late); disk != nil && (cpu == nil || blamed["disk"] > blamed["cpu"]) {
 		return disk, nil
 	}
 	if cpu == nil {
@@ -70,18 +74,18 @@ func (w *Window) HoldOf(r *Report, group string) (*Hold, error) {
 	return cpu, nil
 }
 
-func (g *Group) holdCPU() *Hold {
-	if g.CPU == nil || *g.CPU < 2*leastCores {
+func (g *Group) holdCPU(least float64) *Hold {
+	if g.CPU == nil || *g.CPU < 2*least {
 		return nil
 	}
-	limit := math.Max(leastCores, math.Round(*g.CPU*heldPart*100)/100)
+	limit := math.Max(least, math.Round(*g.CPU*heldPart*100)/100)
 	return &Hold{Resource: "cpu", Did: fmt.Sprintf("uses %s CPUs", cores(*g.CPU)),
 		Assign: []string{g.Name + ":cpu.limit=" + strconv.FormatFloat(limit, 'f', -1, 64)}}
 }
 
 // holdDisk is that of the device on which the group costs most of what the victim waits for; nil where it does too
 // little. Devices that pass requests on are held below, where the kernel tells what happens there.
-func (w *Window) holdDisk(v, g *Group) *Hold {
+func (w *Window) holdDisk(v, g *Group, late bool) *Hold {
 	var worst *onDevice
 	devices := w.devices()
 	w.weigh(v, devices)
@@ -111,10 +115,15 @@ func (w *Window) holdDisk(v, g *Group) *Hold {
 				math.Ceil(requests*heldPart)))
 		}
 	}
+	h.Did, _ = onDisks(g, []*onDevice{worst})
+	late = late && io.writes().cost() > io.cost()/2 && g.IO[worst.name].cost() < io.cost()/2
+	if cpu := g.holdCPU(leastWriting); cpu != nil && late {
+		h.Assign, h.On, h.Late = cpu.Assign, "", true
+		h.Did = cpu.Did + " and " + h.Did
+	}
 	if h.Assign == nil {
 		return nil
 	}
-	h.Did, _ = onDisks(g, []*onDevice{worst})
 	return h
 }
 
@@ -133,6 +142,21 @@ func (w *Window) Used(group string, h *Hold) float64 {
 		}
 	}
 	return 0
+}
+
+// Moved is what a group, and those below it, did on the disk that a hold is about, by what requests cost it in a
+// second; nil where the hold is about no disk.
+func (w *Window) Moved(group string, h *Hold) *float64 {
+	g := w.find(group)
+	if h.Resource != "disk" || g == nil {
+		return nil
+	}
+	for _, d := range w.devices() {
+		if d.name == h.device {
+			return new(d.costOf(g))
+		}
+	}
+	return new(0.0)
 }
 
 // find is group, or nil where there is none.

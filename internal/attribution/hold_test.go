@@ -31,7 +31,7 @@ func TestHoldOf(t *testing.T) {
 		"reports": {"reports:cpu.limit=0.05"},
 		"backup":  {"backup:io.write.bandwidth=20000kB/s", "backup:io.write.iops=40"},
 	} {
-		h, err := w.HoldOf(r, group)
+		h, err := w.HoldOf(r, group, false)
 		if err != nil || !slices.Equal(h.Assign, want) {
 			t.Errorf("%s: %+v, %v; want %v", group, h, err, want)
 		}
@@ -39,9 +39,32 @@ func TestHoldOf(t *testing.T) {
 			t.Errorf("%s uses nothing of it", group)
 		}
 	}
+	if is := w.Moved("victim", &Hold{Resource: "disk", device: "sda"}); is == nil || *is < 1000 {
+		t.Errorf("the victim did %v on the disk", is)
+	}
+	if is := w.Moved("victim", &Hold{Resource: "cpu"}); is != nil {
+		t.Errorf("a hold of CPUs is about a disk: %v", *is)
+	}
+	// Page cache that is written later and counted as nobody's is held by the CPU time of who writes it; what is
+	// counted as the group's, or goes there directly, by a limit of the disk.
+	for _, tt := range []struct {
+		late, counted bool
+		want          string
+	}{{true, false, "backup:cpu.limit=0.02"}, {false, false, "backup:io.write.bandwidth=20600kB/s"},
+		{true, true, "backup:io.write.bandwidth=20000kB/s"}} {
+		b := &w.Groups[3]
+		b.IO, b.Tasks = map[string]IO{"sda": {WrittenBytes: 200e6, Writes: 400}}, nil
+		if !tt.counted {
+			b.IO, b.Tasks = nil, &IO{WrittenBytes: 206e6, Writes: 400}
+		}
+		h, err := w.HoldOf(r, "backup", tt.late)
+		if err != nil || h.Assign[0] != tt.want || h.Late != (tt.late && !tt.counted) || h.Resource != "disk" {
+			t.Errorf("%+v: %+v, %v", tt, h, err)
+		}
+	}
 	for group, want := range map[string]error{"victim": ErrItself, "victim/part": ErrItself, "idle": ErrIdle,
 		"other": ErrDatabase, "above": ErrAbove, "nobody": ErrNoGroup} {
-		if h, err := w.HoldOf(r, group); !errors.Is(err, want) {
+		if h, err := w.HoldOf(r, group, false); !errors.Is(err, want) {
 			t.Errorf("%s: %+v, %v; want %v", group, h, err, want)
 		}
 	}

@@ -10,8 +10,9 @@ import (
 )
 
 // memory divides the part of the time in which a thread of v waited for memory. A limit of its own that it reached has
-// all of it. Else, where the host as a whole was short of memory, everybody has the part that his page faults and the
-// pages that he had read from disks are of all: who takes new pages has the kernel take back old ones. The kernel does
+// all of it. One of a group above it that was reached is shared by all groups below that: they have it. Else, where the
+// host as a whole was short of memory, all have it. Everybody then has the part that his page faults and the pages that
+// he had read from disks are of those of all: who takes new pages has the kernel take back old ones. The kernel does
 // not tell whose pages it took for whom.
 func memory(w *Window, v *Group) Resource {
 	one := Resource{Name: "memory", Source: "`memory.pressure` of the group", Grade: Counted}
@@ -22,11 +23,16 @@ func memory(w *Window, v *Group) Resource {
 	}
 	one.Waited, one.Part = some, min(1, some)
 	b := &blame{others: map[string]float64{}}
-	did, command := w.holds(v, "memory.")
+	var did, command string
+	above, own := w.short(v)
 	all := w.taken()
 	switch {
-	case did != "":
+	case own:
+		did, command = w.holds(v, "memory.")
 		b.limit = some
+	case above != nil:
+		one.Source += "; page faults and reads of groups below " + above.Name + ", whose limit they share"
+		w.sharedMemory(v, above, some, b)
 	case w.Host.Scanned == nil || *w.Host.Scanned <= 0:
 		one.Source += "; the host was not short of memory"
 	case all > 0:
@@ -62,6 +68,58 @@ func memory(w *Window, v *Group) Resource {
 			}
 		}
 	})
+}
+
+// short finds out whose limit on memory v has reached: its own, or that of the nearest group above it that has others
+// below it, too; nil and false for none.
+func (w *Window) short(v *Group) (above *Group, own bool) {
+	for _, h := range w.Holders[v.Name] {
+		if !strings.HasPrefix(h.Key, "memory.") {
+			continue
+		}
+		g := w.find(h.Group)
+		if h.Group == v.Name || g == nil || !w.shares(v, g) {
+			return nil, true
+		}
+		if above == nil {
+			above = g
+		}
+	}
+	return above, false
+}
+
+// shares says whether below a group there is any that is neither v nor below v, nor above it.
+func (w *Window) shares(v, above *Group) bool {
+	for i := range w.Groups {
+		g := &w.Groups[i]
+		if above.has(g.Name) && !v.has(g.Name) && !g.has(v.Name) {
+			return true
+		}
+	}
+	return false
+}
+
+// sharedMemory divides a wait because of a limit that groups share: everybody below it has the part of the pages that
+// he took.
+func (w *Window) sharedMemory(v, above *Group, some float64, b *blame) {
+	sum := 0.0
+	for i := range w.Groups {
+		if g := &w.Groups[i]; above.has(g.Name) {
+			sum += g.taken()
+		}
+	}
+	if sum <= 0 {
+		return
+	}
+	for i := range w.Groups {
+		switch g := &w.Groups[i]; {
+		case !above.has(g.Name) || g.taken() < 1e-6*sum: // rounding
+		case v.has(g.Name):
+			b.own += some * g.taken() / sum
+		default:
+			b.others[g.Name] = some * g.taken() / sum
+		}
+	}
 }
 
 // pageSize is that of the pages that the kernel counts in page faults, in bytes.

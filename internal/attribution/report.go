@@ -14,6 +14,8 @@ type Window struct {
 	Host     Host
 	// Holders are limits that held a group back, or one above it, by the name of the group.
 	Holders map[string][]top.Holder
+	// Outsiders are what runs outside of all groups, by name; nil where nobody looked.
+	Outsiders []Outsider
 }
 
 // Group is what one group did, without the groups below it. What is not known is nil.
@@ -25,6 +27,8 @@ type Group struct {
 	Seen    bool            // that is by where its threads were seen
 	CPUs    idset.Set       // on which it may run; nil: on all
 	Waited  *float64        // seconds of threads that could run and had no CPU, own limits included
+	// Blame is whom its threads waited for, as BPF programs counted it; nil where none did.
+	Blame   *Blame
 	Threads float64
 	// Throttled are seconds for which CPU limits of the group and of those above it held it back, summed over CPUs.
 	Throttled float64
@@ -35,20 +39,39 @@ type Group struct {
 	// where it is not known.
 	Tasks  *IO
 	Faults *float64 // page faults
-	Memory float64  // bytes charged; 0 is not known
+	// Refaults are pages that the kernel took from it and that it soon needed again, groups below included; nil where
+	// that is not counted.
+	Refaults *float64
+	// Sent is what its connections sent, by interface; nil where nobody looked.
+	Sent map[string]Sent
+	// Elsewhere says that processes of it are in another network namespace, where nobody looked.
+	Elsewhere bool
+	Memory    float64 // bytes charged; 0 is not known
 	// HasHigh says that its memory can have a memory.high.
 	HasHigh bool
 	// Above says that there are groups below it: a limit of it holds those, too.
 	Above bool
 }
 
+// Blame divides the time for which threads of a group could run and had no CPU, in seconds of each second, by what had
+// the CPU meanwhile: a limit held them back, others of the group ran, what is in no group, other groups by their names,
+// or nobody knows.
+type Blame struct {
+	Limited, Own, Outside, Nobody float64
+	Groups                        map[string]float64
+}
+
 // Host is what the machine did.
 type Host struct {
+	// NotCounting says why no BPF programs count; "" where some do, and where that is not known.
+	NotCounting string
+
 	CPUs    int
 	EachCPU map[int]float64 // busy seconds
 	Disks   map[string]Disk
 	Faults  *float64
-	Scanned *float64 // pages that reclaim looked at because the host was short of memory
+	Scanned *float64        // pages that reclaim looked at because the host was short of memory
+	Links   map[string]Link // network interfaces; nil where nobody looked
 }
 
 // IO is what went to and from a block device: bytes, and requests.
@@ -83,8 +106,10 @@ const (
 
 // Row is one of those that are blamed for a wait.
 type Row struct {
-	Who    Who    `json:"who"`
-	Group  string `json:"group,omitempty"` // of Other
+	Who   Who    `json:"who"`
+	Group string `json:"group,omitempty"` // of Other
+	// Name is who it is of those outside all groups: a unit, a program of a user; "" of those that are not told apart.
+	Name   string `json:"name,omitempty"`
 	Role   string `json:"role,omitempty"`
 	Engine string `json:"engine,omitempty"`
 	// Seconds are of each second, in the unit of the resource; Share is the part of all that was waited.
@@ -97,7 +122,7 @@ type Row struct {
 
 // Resource is what was waited for.
 type Resource struct {
-	Name string `json:"resource"` // cpu, disk or memory
+	Name string `json:"resource"` // cpu, disk, memory or network
 	// Known is false where nothing tells how long the group waited; Source says why, or which files tell it.
 	Known  bool   `json:"known"`
 	Source string `json:"source"`
@@ -113,6 +138,7 @@ type Resource struct {
 type Suspect struct {
 	Who       Who      `json:"who"`
 	Group     string   `json:"group,omitempty"`
+	Name      string   `json:"name,omitempty"` // of Outside
 	Role      string   `json:"role,omitempty"`
 	Part      float64  `json:"part"`
 	Resources []string `json:"resources"`

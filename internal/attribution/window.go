@@ -2,6 +2,7 @@ package attribution
 
 import (
 	"path"
+	"slices"
 
 	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/observe"
@@ -12,7 +13,10 @@ import (
 // Parts are the collectors whose figures a window is made of.
 var Parts = []observe.Part{observe.CPU, observe.Pressure, observe.IO, observe.Memory, observe.MemoryStat, observe.Tasks,
 	observe.Threads, observe.EachCPU, observe.Network, observe.Limits, observe.Stat, observe.MemInfo, observe.VMStat,
-	observe.DiskStats}
+	observe.DiskStats, observe.Blamed}
+
+// WithoutBPF are those that the kernel's files tell.
+var WithoutBPF = slices.DeleteFunc(slices.Clone(Parts), func(p observe.Part) bool { return p == observe.Blamed })
 
 // Between makes a window of what was known at two times, in this order.
 func Between(before, after record.Tick) *Window {
@@ -35,6 +39,11 @@ func WindowOf(s *top.State) *Window {
 			w.Host.Faults = &f.Rate
 		case event == "pgscan_kswapd" || event == "pgscan_direct": // others tell the same once more
 			w.Host.Scanned = sum(w.Host.Scanned, &f.Rate)
+		}
+	}
+	for _, f := range s.Figures(observe.CountsWaits, "") {
+		if f.Value == 0 {
+			w.Host.NotCounting = f.Labels[0]
 		}
 	}
 	disks(s, w.Host.Disks)
@@ -77,11 +86,12 @@ func (g *Group) wanted(above *Group) float64 {
 
 func groupOf(s *top.State, of top.Group) Group {
 	g := Group{Name: of.Name, Role: of.Role, Engine: of.Engine, Pressure: map[string]float64{}, IO: map[string]IO{},
-		CPU:     rate(s, "bulkhead_group_cpu_seconds_total", of.Name),
-		EachCPU: byNumber(s, "bulkhead_group_cpu_each_seconds_total", of.Name),
-		Waited:  rate(s, "bulkhead_group_cpu_waiting_seconds_total", of.Name),
-		Faults:  rate(s, "bulkhead_group_threads_faults_total", of.Name),
-		HasHigh: value(s, "bulkhead_group_memory_high_hits_total", of.Name) != nil,
+		CPU:      rate(s, "bulkhead_group_cpu_seconds_total", of.Name),
+		EachCPU:  byNumber(s, "bulkhead_group_cpu_each_seconds_total", of.Name),
+		Waited:   rate(s, "bulkhead_group_cpu_waiting_seconds_total", of.Name),
+		Faults:   rate(s, "bulkhead_group_threads_faults_total", of.Name),
+		Refaults: rate(s, "bulkhead_group_memory_refaults_total", of.Name),
+		HasHigh:  value(s, "bulkhead_group_memory_high_hits_total", of.Name) != nil,
 	}
 	for metric, to := range map[string]*float64{"bulkhead_group_threads": &g.Threads,
 		"bulkhead_group_memory_charged_bytes": &g.Memory} {
@@ -125,7 +135,36 @@ func groupOf(s *top.State, of top.Group) Group {
 			*g.Tasks.requests(direction) = rate
 		}
 	})
+	g.Blame = blameOf(s, of.Name)
 	return g
+}
+
+// blameOf is what was counted of whom a group waited for; nil where that was not counted twice.
+func blameOf(s *top.State, group string) *Blame {
+	b := &Blame{Groups: map[string]float64{}}
+	rows := map[string]*float64{observe.BlamedLimit: &b.Limited, observe.BlamedOwn: &b.Own,
+		observe.BlamedOutside: &b.Outside, observe.BlamedNobody: &b.Nobody, observe.BlamedGroups: new(float64)}
+	left := len(rows)
+	for _, f := range s.Figures(observe.BlamedSeconds, group) {
+		if to := rows[f.Labels[0]]; to != nil && f.Rated {
+			*to = f.Rate
+			left--
+		}
+	}
+	if left > 0 {
+		return nil
+	}
+	others := *rows[observe.BlamedGroups]
+	for _, f := range s.Figures(observe.SuspectSeconds, group) {
+		if !f.Rated { // it was not listed before
+			continue
+		}
+		rate := min(f.Rate, others)
+		b.Groups[f.Labels[0]] = rate
+		others -= rate
+	}
+	b.Nobody += others // groups of which each has too little to be listed
+	return b
 }
 
 // scaled brings what its threads used of each CPU to what the group used: threads that ended are not in the former.

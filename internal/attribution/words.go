@@ -16,7 +16,7 @@ func notes(w *Window, v *Group) []string {
 		}
 	}
 	for _, h := range w.Holders[v.Name] {
-		if strings.HasPrefix(h.Key, "network.") {
+		if strings.HasPrefix(h.Key, "network.") && w.Host.Links == nil {
 			all = append(all, fmt.Sprintf("its limit %s is used up (%s); how long it waits for that is not counted",
 				h.Name(), h.How))
 		}

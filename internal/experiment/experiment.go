@@ -1,15 +1,18 @@
-// Package experiment finds out by a randomised experiment whether a group that is held makes another one wait less. It
-// is pure: [Run] holds, lifts and measures through a [Subject], and has no clock.
+// Package experiment finds out by a randomised experiment whether a group that is held makes another one wait less, or
+// do more. It is pure: [Run] holds, lifts and measures through a [Subject], and has no clock.
 //
 // Each pair of blocks has one in which the suspect is held and one in which it is not, in random order. Both begin with
 // the same change; in the latter, the placebo, it is taken back before anything is measured. So blocks differ in the
 // hold alone, and an exact test of randomisation (all 2^n exchanges of held and free within pairs) says how likely
-// chance alone gives as large a difference. It asks nothing of how figures are distributed.
+// chance alone gives as large a difference. It asks nothing of how figures are distributed. Where several figures of
+// the victim are known, the test is of the largest of them in each exchange (P. H. Westfall, S. S. Young,
+// Resampling-Based Multiple Testing, 1993), so that to look at more of them makes no innocent guilty.
 package experiment
 
 import (
 	"context"
 	"errors"
+	"math"
 	"math/bits"
 	"slices"
 )
@@ -26,8 +29,9 @@ const (
 
 // Sample is what was measured in one block.
 type Sample struct {
-	Waits float64  // part of its time that the victim waits, 0 to 1
+	Waits *float64 // part of its time that the victim waits, 0 to 1; nil where that is not known
 	Work  *float64 // of the victim, in a second; nil where nobody counts it
+	IO    *float64 // what the victim itself does on the disk, in a second; nil where the hold is of no disk
 	Used  float64  // by the suspect, of what it is held in, in a second
 }
 
@@ -86,10 +90,13 @@ func block(ctx context.Context, s Subject, held bool) (one Sample, err error) {
 type Figure struct {
 	Free float64 `json:"free"`
 	Held float64 `json:"held"`
-	// Difference is what the hold gives back: free less held of waiting, held less free of work.
+	// Difference is what the hold gives back: free less held of waiting, held less free of others.
 	Difference float64 `json:"difference"`
 	Low        float64 `json:"low"`
 	High       float64 `json:"high"`
+	// Chance is how likely chance alone gives as large a difference, in this figure or, beside it, in another one.
+	Chance float64 `json:"chance"`
+	Shows  bool    `json:"shows,omitempty"` // it is large and no chance
 }
 
 // Finding is what an experiment found.
@@ -97,81 +104,127 @@ type Finding struct {
 	Shown      bool    `json:"shown"`
 	Why        string  `json:"why,omitempty"` // it is not shown, in words
 	Pairs      int     `json:"pairs"`
-	Waits      Figure  `json:"waits"`
+	Waits      *Figure `json:"waits,omitempty"`
 	Work       *Figure `json:"work_per_second,omitempty"`
-	Chance     float64 `json:"chance"`     // that chance alone gives as large a difference of waiting
+	IO         *Figure `json:"io_per_second,omitempty"`
+	Chance     float64 `json:"chance"`     // the least of figures
 	Confidence float64 `json:"confidence"` // of intervals
 	// What the suspect used in each kind of blocks.
 	UsedFree float64 `json:"used_free"`
 	UsedHeld float64 `json:"used_held"`
 }
 
-// Judge says what pairs show. Only the waiting decides; work is told beside it.
+// Judge says what pairs show. Each figure that is known in all blocks may show it.
 func Judge(pairs []Pair) Finding {
 	f := Finding{Pairs: len(pairs), Chance: 1}
 	if len(pairs) == 0 {
 		f.Why = "nothing was measured"
 		return f
 	}
-	column := func(of func(Sample) float64) (free, held []float64) {
+	var known []*Figure
+	var gains [][]float64
+	figure := func(of func(Sample) *float64, sign float64) *Figure {
+		var free, held, gained []float64
 		for _, p := range pairs {
-			free, held = append(free, of(p.Free)), append(held, of(p.Held))
+			a, b := of(p.Free), of(p.Held)
+			if a == nil || b == nil {
+				return nil
+			}
+			free, held, gained = append(free, *a), append(held, *b), append(gained, sign*(*b-*a))
 		}
-		return free, held
+		one := &Figure{Free: mean(free), Held: mean(held), Difference: mean(gained)}
+		one.Low, one.High, f.Confidence = interval(gained)
+		known, gains = append(known, one), append(gains, gained)
+		return one
 	}
-	free, held := column(func(s Sample) float64 { return s.Waits })
-	gained := less(free, held)
-	f.Waits = Figure{Free: mean(free), Held: mean(held), Difference: mean(gained)}
-	f.Waits.Low, f.Waits.High, f.Confidence = interval(gained)
-	f.Chance = chance(gained)
-	used, usedHeld := column(func(s Sample) float64 { return s.Used })
-	f.UsedFree, f.UsedHeld = mean(used), mean(usedHeld)
-	if !slices.ContainsFunc(pairs, func(p Pair) bool { return p.Free.Work == nil || p.Held.Work == nil }) {
-		free, held := column(func(s Sample) float64 { return *s.Work })
-		gained := less(held, free)
-		f.Work = &Figure{Free: mean(free), Held: mean(held), Difference: mean(gained)}
-		f.Work.Low, f.Work.High, _ = interval(gained)
+	f.Waits = figure(func(s Sample) *float64 { return s.Waits }, -1)
+	f.Work = figure(func(s Sample) *float64 { return s.Work }, 1)
+	f.IO = figure(func(s Sample) *float64 { return s.IO }, 1)
+	large := false
+	for i, c := range chances(gains) {
+		one := known[i]
+		least := Harm
+		if one != f.Waits {
+			least *= one.Free
+		}
+		one.Chance = c
+		one.Shows = c <= Chance && one.Difference > 0 && one.Difference >= least
+		f.Chance = min(f.Chance, c)
+		f.Shown = f.Shown || one.Shows
+		large = large || c <= Chance
 	}
-	switch {
-	case len(pairs) < LeastPairs:
-		f.Why = "too few pairs of blocks were measured"
-	case f.UsedFree <= 0:
-		f.Why = "the suspect did nothing meanwhile"
-	case f.UsedHeld > heldTo*f.UsedFree:
-		f.Why = "the hold took too little away from the suspect"
-	case f.Chance > Chance:
-		f.Why = "chance alone gives as large a difference too often"
-	case f.Waits.Difference < Harm:
-		f.Why = "the difference is too small to matter"
-	default:
-		f.Shown = true
+	for _, p := range pairs {
+		f.UsedFree, f.UsedHeld = f.UsedFree+p.Free.Used, f.UsedHeld+p.Held.Used
 	}
+	f.UsedFree, f.UsedHeld = f.UsedFree/float64(len(pairs)), f.UsedHeld/float64(len(pairs))
+	f.Why = f.why(known, large)
+	f.Shown = f.Why == ""
 	return f
 }
 
-// chance is the part of all exchanges of held and free within pairs whose sum is at least that of what was seen
-// (Fisher's test of randomisation, one-sided).
-func chance(gained []float64) float64 {
-	n := len(gained)
-	seen, slack := 0.0, 0.0
-	for _, d := range gained {
-		seen += d
-		slack += 1e-12 * max(d, -d) // rounding
+// why says why nothing is shown; "" where something is. large is that some difference is no chance.
+func (f *Finding) why(known []*Figure, large bool) string {
+	switch {
+	case len(known) == 0:
+		return "neither how long the victim waits nor what it does was known all the time"
+	case f.Pairs < LeastPairs:
+		return "too few pairs of blocks were measured"
+	case f.UsedFree <= 0:
+		return "the suspect did nothing meanwhile"
+	case f.UsedHeld > heldTo*f.UsedFree:
+		return "the hold took too little away from the suspect"
+	case f.Shown:
+		return ""
+	case large:
+		return "the difference is too small to matter"
 	}
-	as := 0
-	for flips := range 1 << n {
-		sum := 0.0
-		for i, d := range gained {
+	return "chance alone gives as large a difference too often"
+}
+
+// chances is for each of some figures the part of all exchanges of held and free within pairs in which the sum of any
+// figure, each in its own scale, is at least that of this one as it was seen (a test of randomisation, one-sided). The
+// scale of a figure is the root of the sum of its squares, which no exchange changes.
+func chances(figures [][]float64) []float64 {
+	if len(figures) == 0 {
+		return nil
+	}
+	n := len(figures[0])
+	scale, seen, as := make([]float64, len(figures)), make([]float64, len(figures)), make([]int, len(figures))
+	sum := func(k, flips int) (sum float64) {
+		if scale[k] <= 0 {
+			return 0
+		}
+		for i, d := range figures[k] {
 			if flips>>i&1 == 1 {
 				d = -d
 			}
 			sum += d
 		}
-		if sum >= seen-slack {
-			as++
+		return sum / scale[k]
+	}
+	for k, gained := range figures {
+		for _, d := range gained {
+			scale[k] += d * d
+		}
+		scale[k] = math.Sqrt(scale[k])
+		seen[k] = sum(k, 0)
+	}
+	for flips := range 1 << n {
+		most := math.Inf(-1)
+		for k := range figures {
+			most = max(most, sum(k, flips))
+		}
+		for k := range figures {
+			if most >= seen[k]-1e-12 { // rounding
+				as[k]++
+			}
 		}
 	}
-	return float64(as) / float64(int(1)<<n)
+	all := make([]float64, len(figures))
+	for k := range all {
+		all[k] = float64(as[k]) / float64(int(1)<<n)
+	}
+	return all
 }
 
 // interval is one of at least Confidence for the middle of differences, where so few allow that, by the means of all
@@ -193,14 +246,6 @@ func interval(gained []float64) (low, high, confidence float64) {
 	all := float64(int(1) << n)
 	cut := max(1, int((1-Confidence)/2*all))
 	return means[cut-1], means[len(means)-cut], 1 - 2*float64(cut)/all
-}
-
-func less(a, b []float64) []float64 {
-	d := make([]float64, len(a))
-	for i := range a {
-		d[i] = a[i] - b[i]
-	}
-	return d
 }
 
 func mean(all []float64) float64 {

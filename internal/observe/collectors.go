@@ -20,6 +20,7 @@ const (
 	Tasks        Part = "tasks"
 	Threads      Part = "threads"
 	EachCPU      Part = "cpus"
+	Blamed       Part = "blame"
 	Network      Part = "network"
 	Databases    Part = "databases"
 	Limits       Part = "limits"
@@ -74,6 +75,8 @@ type Collector struct {
 	// Budget is what a reading may use of a CPU. One that uses more three times in a row is taken half as often.
 	Budget time.Duration
 	Help   string
+	// Asked is of one that is off until somebody switches it on by its name.
+	Asked bool
 }
 
 // Collectors is the table of all collectors, in the order in which they are shown. A budget is a fifth of a percent of
@@ -88,6 +91,7 @@ var Collectors = []Collector{
 	usual(Tasks, "threads of groups, what they do, and load averages"),
 	usual(Threads, "how long threads of groups waited for a CPU, and their context switches"),
 	usual(EachCPU, "CPU time of groups and of the host on each CPU, and the CPUs that groups may run on"),
+	asked(usual(Blamed, "whom groups waited for when they had no CPU; counted by BPF programs, off until asked for")),
 	usual(Network, "traffic of groups, and what their limits dropped"),
 	usual(Databases, "work of databases, and how long statements took; asked by the dsn of guard and slo"),
 	usual(Limits, "limits of groups as asked and as held, and what databases are promised"),
@@ -115,6 +119,11 @@ func usual(name Part, help string) Collector {
 	return Collector{Name: name, Tier: Medium, Limit: 2 * time.Second, Budget: 20 * time.Millisecond, Help: help}
 }
 
+func asked(c Collector) Collector {
+	c.Asked = true
+	return c
+}
+
 func seldom(name Part, help string) Collector {
 	return Collector{Name: name, Tier: Low, Limit: 5 * time.Second, Budget: 120 * time.Millisecond, Help: help}
 }
@@ -126,6 +135,11 @@ var Parts = func() (all []Part) {
 	}
 	return all
 }()
+
+// Asked says whether a collector is off until somebody switches it on by its name.
+func (p Part) Asked() bool {
+	return slices.ContainsFunc(Collectors, func(c Collector) bool { return c.Name == p && c.Asked })
+}
 
 // PartsOf gives the collectors that a name stands for: one, or all of a tier; nil for no name.
 func PartsOf(name string) (all []Part) {
@@ -171,4 +185,6 @@ type Reading struct {
 	Skipped int64         `json:"skipped,omitempty"`
 	Waiting time.Duration `json:"waiting_ns,omitempty"`
 	Error   string        `json:"error,omitempty"` // why the last one failed
+	// Remark is what it lacks though it does not fail, in words.
+	Remark string `json:"remark,omitempty"`
 }

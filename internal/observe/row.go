@@ -25,6 +25,8 @@ type Row struct {
 	// Recorded is one that is told to the record, `top` and `suspects` and not to scrapers, for which it has too many
 	// figures.
 	Recorded bool
+	// FromZero is a counter whose figures come later than its group, and were zero before.
+	FromZero bool
 
 	group  func(s *Sample, g *Group, tell Tell)
 	sample func(s *Sample, tell Tell)

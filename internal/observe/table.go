@@ -15,7 +15,7 @@ import (
 // group, those at its end are left out. So what has figures of each device is last, that of the host behind that of
 // groups.
 var Table = slices.Concat(hostRows, agentRows, cpuRows, memoryRows, pressureRows, taskRows, limitRows, sloRows,
-	networkRows, ioRows, databaseRows, nodeRows, eachCPURows, hostDeviceRows, zfsRows)
+	networkRows, ioRows, databaseRows, blameRows, nodeRows, eachCPURows, hostDeviceRows, zfsRows)
 
 var rowsByName = func() map[string]*Row {
 	all := map[string]*Row{}

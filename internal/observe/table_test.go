@@ -50,7 +50,7 @@ func TestRows(t *testing.T) {
 	name := regexp.MustCompile(`^bulkhead_[a-z0-9_]+$`)
 	labels := []string{"group", "role", "engine", "mode", "kind", "device", "direction", "resource", "state", "knob",
 		"version", "collector", "cpu", "cpus", "node", "event", "mount", "release", "machine", "counter", "up_to",
-		"signal", "pool", "dataset", "window", "pages"}
+		"signal", "pool", "dataset", "window", "why", "blamed", "suspect", "pages"}
 	seen := map[string]bool{}
 	for _, r := range slices.Concat(Table, Own) {
 		switch {

@@ -18,13 +18,15 @@ type Kernel struct {
 	host    *host.Host
 	watched atomic.Pointer[Watched]
 	eachCPU *metrics.Reader // for cpus alone
+	blame   *blame
 	onNodes *metrics.Reader // for nodes alone
 	zfsRuns atomic.Int32    // programs that zfs has begun
 }
 
 // New reads a host; at first no group is watched.
 func New(h *host.Host) *Kernel {
-	k := &Kernel{host: h, eachCPU: metrics.NewFileReader(append([]string{usageByCPU}, cpusetFiles...)...),
+	k := &Kernel{host: h, blame: newBlame(h != nil && h.Root.Live()),
+		eachCPU: metrics.NewFileReader(append([]string{usageByCPU}, cpusetFiles...)...),
 		onNodes: metrics.NewFileReader(memoryOnNodes, poolOnNodes[0]+"*"+poolOnNodes[1])}
 	k.Watch(nil)
 	return k
@@ -58,6 +60,7 @@ func (k *Kernel) Sources() map[observe.Part]collect.Source {
 		observe.EachCPU: k.cpus, observe.Databases: newDatabases().source(k),
 		observe.Limits: nothing, observe.Stat: k.stat, observe.LoadAverage: k.load, observe.MemInfo: k.memory,
 		observe.ZFS: k.zfs, observe.MemoryNodes: k.nodes,
+		observe.Blamed:  k.blame.source(k.watched.Load),
 		observe.Threads: newThreads(k.host.Root).source(k),
 		observe.VMStat:  figures(stat.VirtualMemory), observe.DiskStats: figures(stat.Disks),
 		observe.NetDev: figures(stat.Interfaces), observe.NetStat: figures(stat.TCP),

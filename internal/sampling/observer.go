@@ -66,7 +66,7 @@ func NewObserver(o Options) *Observer {
 	file := filepath.Join(o.State, collectorsFile)
 	choice, err := collect.Load(file)
 	if err != nil {
-		o.Log.Warn("which collectors were on is not known; all are", "err", err)
+		o.Log.Warn("which collectors were on is not known; those are that are on at first", "err", err)
 	}
 	k := New(o.Host)
 	sources := k.Sources()

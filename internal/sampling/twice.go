@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"bulkhead/internal/host"
@@ -21,7 +22,18 @@ func Twice(ctx context.Context, h *host.Host, w *Watched, parts []observe.Part, 
 ) (before, after record.Tick, err error) {
 	k := New(h)
 	k.Watch(w)
-	sources := k.Sources()
+	return k.twice(ctx, k.Sources(), parts, span)
+}
+
+// twice is Twice of some sources.
+func (k *Kernel) twice(ctx context.Context, sources map[observe.Part]collect.Source, parts []observe.Part,
+	span time.Duration) (before, after record.Tick, err error) {
+	defer k.blame.stop()
+	k.blame.keep = span + endAfter // nobody reads in between
+	if slices.Contains(parts, observe.Blamed) {
+		// To load programs takes a quarter of a second, which is no part of the time in which they count.
+		_, _ = sources[observe.Blamed](ctx, noMeter()) // it is read once more, and says then what it lacks
+	}
 	first, err := take(ctx, k, sources, parts)
 	if err != nil {
 		return before, after, err
@@ -36,6 +48,9 @@ func Twice(ctx context.Context, h *host.Host, w *Watched, parts []observe.Part, 
 		case <-ctx.Done():
 			return before, after, context.Cause(ctx)
 		case <-tick.C:
+			if !slices.Contains(parts, observe.Threads) {
+				continue
+			}
 			if _, err := threads(ctx, noMeter()); err != nil {
 				return before, after, fmt.Errorf("read threads: %w", err)
 			}

@@ -66,7 +66,7 @@ func (l *Loops) readAhead(now time.Time) {
 	}
 	if hot {
 		l.o.Sampler.Heat()
-		for _, p := range []observe.Part{observe.Threads, observe.EachCPU, observe.DiskStats} {
+		for _, p := range []observe.Part{observe.Threads, observe.EachCPU, observe.DiskStats, observe.Blamed} {
 			parts[p] = true
 		}
 	}

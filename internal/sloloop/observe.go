@@ -71,7 +71,8 @@ func (l *Loops) look(now time.Time) seen {
 }
 
 // tellsWaits are the collectors that tell for how long groups waited, as far as that changes from second to second.
-var tellsWaits = map[observe.Part]bool{observe.CPU: true, observe.Pressure: true, observe.Threads: true}
+var tellsWaits = map[observe.Part]bool{observe.CPU: true, observe.Pressure: true, observe.Threads: true,
+	observe.Blamed: true}
 
 // observe is what a loop goes by in a step; why says why its value is not known, and read when that was read, zero
 // where it is always new.

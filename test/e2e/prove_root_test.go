@@ -3,10 +3,13 @@
 package e2e
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,7 +17,11 @@ import (
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/cli/observing"
+	"bulkhead/internal/dblogin"
 )
+
+// half uses a part of a CPU.
+const half = "while :; do i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; sleep 0.05; done"
 
 // beside has a victim and a guilty one on a CPU, and an innocent one that works on another.
 func (s *site) beside() {
@@ -22,11 +29,10 @@ func (s *site) beside() {
 	s.write(`groups:
   victim: {role: helper, match: [{exe: no-such-program-v}], cpu: {cpus: "0", weight: 1000}}
   guilty: {role: batch, match: [{exe: no-such-program-g}], cpu: {cpus: "0", weight: 1000, limit: 0.9}}
-  innocent: {role: batch, match: [{exe: no-such-program-i}], cpu: {cpus: "1"}}
+  innocent: {role: batch, match: [{exe: no-such-program-i}], cpu: {cpus: "1", weight: 1000}}
   database: {role: database, match: [{exe: no-such-program-d}]}
 `)
 	s.must("apply")
-	half := "while :; do i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; sleep 0.05; done"
 	for group, load := range map[string]string{"victim": spins, "guilty": spins, "innocent": half} {
 		s.start("run", group, "--", "sh", "-c", load)
 	}
@@ -35,22 +41,45 @@ func (s *site) beside() {
 	}
 }
 
+// trickles is so little on a disk that nobody is slower for it, and enough to be held.
+const trickles = "while :; do dd if=FILE of=/dev/null bs=4k count=1 iflag=direct status=none; sleep 0.02; done"
+
+// newHeavySite is a site whose groups go before all else that runs here, so that what a group leaves is not taken at
+// once by others.
+func newHeavySite(t *testing.T) *site {
+	t.Helper()
+	s := newSite(t)
+	s.weight = 10000
+	return s
+}
+
+// besideOnDisk has a victim that reads from a disk, one that writes to it, directly or through the page cache, and one
+// that reads next to nothing.
+func (s *site) besideOnDisk(load string) {
+	s.t.Helper()
+	s.loaded("", map[string]string{"victim": reads, "guilty": load, "innocent": trickles})
+}
+
 // proves makes an experiment with a group, which takes 40 s at most and leaves limits as they were.
 func (s *site) proves(group string) *observing.Proof {
 	s.t.Helper()
-	was, began := s.cores(group), time.Now()
+	return s.provesOf("victim", group)
+}
+
+func (s *site) provesOf(victim, group string) *observing.Proof {
+	s.t.Helper()
+	was, began := s.snapshot(), time.Now()
 	p := &observing.Proof{}
-	text := s.must("suspects", "victim", "--prove", group, "--json")
-	if took := time.Since(began); took > 42*time.Second {
+	text := s.must("suspects", victim, "--prove", group, "--json")
+	took := time.Since(began)
+	if took > 42*time.Second {
 		s.t.Errorf("it took %s", took)
 	}
 	if err := json.Unmarshal([]byte(text), p); err != nil {
 		s.t.Fatal(err)
 	}
-	if is := s.cores(group); is != was {
-		s.t.Errorf("the limit of %s was %s and is %s", group, was, is)
-	}
-	s.t.Log(p.Verdict, p.Finding)
+	s.same("after the experiment with "+group, was)
+	s.t.Logf("%s in %s: %s", p.Verdict, took.Round(time.Second), text)
 	return p
 }
 
@@ -107,7 +136,7 @@ func TestProveShowsTheGuilty(t *testing.T) {
 	if os.Getenv("LONG") == "" {
 		t.Skip("takes minutes: LONG=1")
 	}
-	s := newSite(t)
+	s := newHeavySite(t)
 	s.beside()
 	if p := s.proves("guilty"); !p.Shown {
 		t.Error("the guilty one is not shown")
@@ -120,39 +149,141 @@ func TestProveShowsTheGuilty(t *testing.T) {
 	}
 }
 
+// So for what goes over a disk: a limit of it holds who writes directly, and one on CPUs who writes page cache where
+// the kernel counts that as nobody's. The victim reads as fast as it can, and is shown to read more.
+func TestProveOnDisk(t *testing.T) {
+	if os.Getenv("LONG") == "" {
+		t.Skip("takes minutes: LONG=1")
+	}
+	rounds, err := strconv.Atoi(cmp.Or(os.Getenv("PROOFS"), "1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown, innocent := map[string]int{}, 0
+	for n := range rounds {
+		for how, load := range map[string]string{"directly": writes, "through the page cache": dirties} {
+			t.Run(fmt.Sprintf("%d %s", n, how), func(t *testing.T) {
+				s := newHeavySite(t)
+				s.besideOnDisk(load)
+				if p := s.proves("guilty"); p.Shown {
+					shown[how]++
+				} else {
+					t.Log("the guilty one is not shown")
+				}
+				if p := s.proves("innocent"); p.Shown {
+					innocent++
+				}
+			})
+		}
+	}
+	t.Logf("guilty and shown, of %d each: %v; innocent and shown: %d of %d", rounds, shown, innocent, 2*rounds)
+	if shown["directly"] < (rounds+1)/2 || innocent > (rounds+1)/2 {
+		t.Error("that is too bad")
+	}
+}
+
+// computes has clients ask a MariaDB for what takes it milliseconds of a CPU, one question after the other.
+func (d *database) computes(clients int) {
+	d.t.Helper()
+	login, err := dblogin.Parse(fmt.Sprintf("mysql://root@localhost/?socket=%s", filepath.Join(d.dir, "m.sock")))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	db, err := login.OpenMySQL("")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { _ = db.Close() })
+	for range clients {
+		go func() {
+			for n := 0; db.QueryRow("SELECT BENCHMARK(50000, MD5('x'))").Scan(&n) == nil; {
+			}
+		}()
+	}
+}
+
+// A MariaDB does more while a neighbour is held, as its own counter says.
+func TestProveByWork(t *testing.T) {
+	if os.Getenv("LONG") == "" {
+		t.Skip("takes minutes: LONG=1")
+	}
+	s := newHeavySite(t)
+	d := mariadb(t)
+	d.start()
+	victim := fmt.Sprintf("mysql%d", d.port)
+	s.write(fmt.Sprintf("groups:\n  %q: {role: database, each: {engine: mysql, port: %d}, cpu: {cpus: \"0\", "+
+		"weight: 1000}, slo: {heartbeat: 1m, dsn: \"mysql://root@localhost/?socket={socket}\"}}\n"+
+		"  guilty: {role: batch, match: [{exe: no-such-program-g}], cpu: {cpus: \"0\", weight: 1000}}\n"+
+		"  innocent: {role: batch, match: [{exe: no-such-program-i}], cpu: {cpus: \"1\", weight: 1000}}\n"+
+		"slo: {mode: \"off\"}\n", "mysql{port}", d.port))
+	s.must("apply")
+	for group, load := range map[string]string{"guilty": spins, "innocent": half} {
+		s.start("run", group, "--", "sh", "-c", load)
+	}
+	d.computes(2)
+	for _, group := range []string{"guilty", "innocent"} {
+		soon(t, "the load of "+group, func() bool { return len(s.group(group).Members) > 0 })
+	}
+	p := s.provesOf(victim, "guilty")
+	if !p.Shown || p.Work == nil || !p.Work.Shows || p.Work.Low <= 0 {
+		t.Errorf("the guilty one is not shown by its work: %+v", p.Work)
+	}
+	if p := s.provesOf(victim, "innocent"); p.Shown {
+		t.Error("the innocent one is shown")
+	}
+}
+
 // Killed at a random moment, limits are back within the time that a hold lasts; with an agent and without.
 func TestProveKilled(t *testing.T) { // by itself: what it starts takes all CPUs
 	kills, within := 1, 4*time.Second
 	if os.Getenv("LONG") != "" {
-		kills, within = 50, 30*time.Second
+		var err error
+		if kills, err = strconv.Atoi(cmp.Or(os.Getenv("PROOFS_KILLED"), "50")); err != nil {
+			t.Fatal(err)
+		}
+		within = 30 * time.Second
 	}
 	for n := range kills {
-		t.Run(fmt.Sprint(n), func(t *testing.T) { killedOnce(t, n%2 == 1, within) })
+		t.Run(fmt.Sprint(n), func(t *testing.T) { killedOnce(t, n, within) })
 	}
 }
 
-func killedOnce(t *testing.T, agent bool, within time.Duration) {
-	t.Parallel()
-	s := newSite(t)
-	s.beside()
+func killedOnce(t *testing.T, n int, within time.Duration) {
+	agent, disk := n%2 == 1, n%4 >= 2
+	var s *site
+	if disk {
+		t.Parallel()
+		s = newSite(t)
+		s.besideOnDisk(writes)
+	} else { // by itself: beside others the guilty one would have too little of its CPU to be held
+		s = newHeavySite(t)
+		s.beside()
+	}
 	if agent {
 		s.agent()
 	}
-	was := s.cores("guilty")
+	was := s.snapshot()
 	b := s.start("suspects", "victim", "--prove", "guilty")
-	soon(t, "the experiment to begin", func() bool { return strings.Contains(b.said(), "Ctrl-C stops it") })
+	soon(t, "the experiment to begin", func() bool {
+		begun := strings.Contains(b.said(), "Ctrl-C stops it")
+		if !begun && b.ended() {
+			t.Fatalf("it ended before it began, with code %d\n%s", b.ends(), b.said())
+		}
+		return begun
+	})
 	after := time.Duration(rand.Int64N(int64(within)))
 	time.Sleep(after)
 	if b.Process.Signal(syscall.SIGKILL) != nil {
 		t.Skip("it had ended before: it was that quick")
 	}
 	_ = b.ends()
-	during, at := s.cores("guilty"), time.Now()
-	soon(t, "the limit to be back", func() bool { return s.cores("guilty") == was })
+	during, at := s.snapshot() != was, time.Now()
+	soon(t, "limits to be back", func() bool { return s.snapshot() == was })
 	took := time.Since(at)
 	soon(t, "the watchdog to be done", func() bool { return s.status().Trial == nil })
 	time.Sleep(time.Second) // it writes its last entry
-	t.Logf("killed after %s, agent %v: the limit was %s and %s again after %s", after, agent, during, was, took)
+	t.Logf("killed after %s, agent %v, disk %v: held %v, all as before again after %s", after, agent, disk, during,
+		took)
 	if took > 15*time.Second {
 		t.Errorf("it took %s", took)
 	}

@@ -48,6 +48,7 @@ type site struct {
 	policy  string
 	program string
 	tree    *cgroup.Tree
+	weight  int    // of the root group; 0: the kernel's
 	stdin   []byte // of the next commands
 }
 
@@ -80,7 +81,11 @@ func newSite(t testing.TB) *site {
 // write makes a policy of the site's own root group and these groups.
 func (s *site) write(groups string) {
 	s.t.Helper()
-	text := "version: 1\nhost: {root: " + s.root + "}\n" + groups
+	weight := ""
+	if s.weight > 0 {
+		weight = fmt.Sprintf(", weight: %d", s.weight)
+	}
+	text := "version: 1\nhost: {root: " + s.root + weight + "}\n" + groups
 	if err := os.WriteFile(s.policy, []byte(text), 0o600); err != nil {
 		s.t.Fatal(err)
 	}

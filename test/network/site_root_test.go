@@ -80,9 +80,12 @@ func end(how, address, connections string) error {
 			if err != nil {
 				return err
 			}
-			if how == "send" {
+			switch how {
+			case "send":
 				go flood(c)
-			} else {
+			case "trickle":
+				go trickle(c)
+			default:
 				go drain(c, &taken)
 			}
 		}
@@ -111,6 +114,23 @@ func flood(c net.Conn) {
 			return
 		}
 	}
+}
+
+// trickle sends a little, again and again: 1.3 Mbit/s.
+func trickle(c net.Conn) {
+	block := make([]byte, 8<<10)
+	for {
+		if _, err := c.Write(block); err != nil {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// takeAll takes all that comes.
+func takeAll(c net.Conn) {
+	var taken atomic.Int64
+	drain(c, &taken)
 }
 
 func drain(c net.Conn, taken *atomic.Int64) {

@@ -21,16 +21,20 @@ func (s Session) collectors() *cobra.Command {
 		Long: `collectors shows what the agent samples: each collector reads one kind of figures on its own clock.
 They are switched while the agent runs: what is switched is in effect at once, no other collector misses a reading, and
 the agent keeps it over its restarts. With --for a switch ends by itself. A name that is not known changes nothing. hr,
-mr and lr stand for all collectors that read every 5, 10 and 60 seconds.
+mr and lr stand for all collectors that read every 5, 10 and 60 seconds, but blame.
+
+blame, which has BPF programs count whom groups wait for, is off until it is asked for by its name, as a database with
+very many switches may lose more than a hundredth of its work to it (docs/suspects.md has figures). Live suspects
+count by themselves and need it not. Where it is on and nothing counts, the reason is said here.
 
 A reading that takes longer than its time limit holds up no other: its collector is skipped until it has ended, and
 says so here. One that uses more CPU than its budget three times in a row reads half as often; switch it off and on
 again to have it as before.`,
 		Example: `  bulkhead collectors                          all, with what they cost
-  bulkhead collectors enable memory_stat --for 30m
+  bulkhead collectors enable blame --for 1h
   bulkhead collectors disable network filesystem
   bulkhead collectors set diskstats,meminfo,netdev,vmstat
-  bulkhead collectors reset                    all on, for good`,
+  bulkhead collectors reset                    all but blame on, for good`,
 		Args: usage.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := s.running(cmd.Context())
@@ -51,7 +55,7 @@ again to have it as before.`,
 			"  bulkhead collectors disable network filesystem"),
 		s.change(collect.Set, "set NAME,NAME…", "switch exactly these on, and all others off",
 			"  bulkhead collectors set diskstats,meminfo,netdev,vmstat"),
-		s.change(collect.Reset, "reset", "switch all on, for good", "  bulkhead collectors reset"))
+		s.change(collect.Reset, "reset", "switch all but blame on, for good", "  bulkhead collectors reset"))
 	return c
 }
 
@@ -148,6 +152,9 @@ func remarks(c observe.Reading) (all []string) {
 	}
 	if c.Error != "" {
 		all = append(all, "the last reading failed: "+c.Error)
+	}
+	if c.Remark != "" {
+		all = append(all, c.Remark)
 	}
 	return all
 }

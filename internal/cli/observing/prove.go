@@ -157,7 +157,7 @@ func (t *trial) look(ctx context.Context, cmd *cobra.Command, p *Proof) (why str
 		return "", err
 	}
 	t.watched = sampling.Of(v, reconcile.TasksOf(v), 0)
-	before, after, err := sampling.Twice(ctx, t.c.Host, t.watched, attribution.Parts, firstLook)
+	before, after, err := sampling.Twice(ctx, t.c.Host, t.watched, attribution.WithoutBPF, firstLook)
 	if err != nil {
 		return "", err
 	}
@@ -169,7 +169,7 @@ func (t *trial) look(ctx context.Context, cmd *cobra.Command, p *Proof) (why str
 	if !slices.ContainsFunc(w.Groups, func(g attribution.Group) bool { return g.Name == t.group }) {
 		return "", noGroup(cmd, w, t.group)
 	}
-	t.hold, err = w.HoldOf(r, t.group)
+	t.hold, err = w.HoldOf(r, t.group, t.late(ctx, v))
 	switch {
 	case errors.Is(err, attribution.ErrIdle):
 		return t.group + " does too little now for a hold to take anything away", nil
@@ -179,24 +179,65 @@ func (t *trial) look(ctx context.Context, cmd *cobra.Command, p *Proof) (why str
 				t.victim + "` lists suspects"}
 	}
 	p.Hold = t.hold
-	waits, known := part(r, t.hold.Resource)
-	if !known {
+	if dsn := dsnOf(v, t.victim); dsn != "" {
+		if t.work, err = dbstat.Parse(dsn); err != nil {
+			return "", err
+		}
+		if t.ask(ctx) != nil {
+			return "", nil // what it does can show it, however long it waits
+		}
+		p.Notes = append(p.Notes, "the database of "+t.victim+" does not say what it has done")
+	}
+	waits := part(r, t.hold.Resource)
+	if waits == nil {
 		return "how long " + t.victim + " waits for " + title(t.hold.Resource) + " is not known here", nil
 	}
-	if waits < attribution.Harm {
+	if *waits < attribution.Harm {
 		return fmt.Sprintf("nothing to explain: %s waits for %s for %s of its time", t.victim, title(t.hold.Resource),
-			attribution.Percent(waits)), nil
+			attribution.Percent(*waits)), nil
 	}
-	if v.Policy != nil && v.Policy.Guard != nil {
-		for _, one := range v.Policy.Guard.Groups {
-			if one.Group == t.victim && one.DSN != "" {
-				if t.work, err = dbstat.Parse(one.DSN); err != nil {
-					return "", err
+	return "", nil
+}
+
+// late says whether what the suspect writes goes into page cache: in some looks at its processes one has a file open
+// for writing, and none has one past the page cache.
+func (t *trial) late(ctx context.Context, v *transaction.View) bool {
+	cached := false
+	for range 5 { // programs that write one file each come and go
+		for _, d := range reconcile.TasksOf(v)[t.group] {
+			pids, _ := v.Tree.Procs(d) // one that is gone has none
+			for _, pid := range pids {
+				files, _ := t.c.Host.Proc.WrittenFiles(pid) // so has one that is gone
+				for _, f := range files {
+					if f.Direct {
+						return false
+					}
+					cached = cached || !strings.HasPrefix(f.Path, "/dev/")
 				}
 			}
 		}
+		if transaction.Sleep(ctx, 10*time.Millisecond) != nil {
+			break
+		}
 	}
-	return "", nil
+	return cached
+}
+
+// dsnOf is how the database of a group is asked what it has done: the dsn of guard, or else of slo; "" for none.
+func dsnOf(v *transaction.View, group string) string {
+	if v.Policy != nil && v.Policy.Guard != nil {
+		for _, one := range v.Policy.Guard.Groups {
+			if one.Group == group && one.DSN != "" {
+				return one.DSN
+			}
+		}
+	}
+	for _, g := range v.Classified.Groups {
+		if g.Path == group && g.SLO != nil {
+			return g.SLO.DSN
+		}
+	}
+	return ""
 }
 
 // would asks whether the hold can be made, and takes hold here.
@@ -295,10 +336,21 @@ func (t *trial) Hold(ctx context.Context) error {
 	// A change that began is done with, whatever the signal: half of it would be undone, and take as long.
 	reply, _, err := t.s.Do(context.WithoutCancel(ctx), t.request())
 	if err != nil {
+		t.waits = mayHold(err, time.Now())
 		return err
 	}
 	t.began, t.waits = true, reply.Confirm
 	return nil
+}
+
+// mayHold is until when a hold may be in force that failed; zero where it is not. One that was refused changed nothing;
+// of any other, as where the agent ended before its answer, that is not known.
+func mayHold(err error, now time.Time) time.Time {
+	switch api.CodeOf(err) {
+	case api.CodeUsage, api.CodeRefused, api.CodeLocked:
+		return time.Time{}
+	}
+	return now.Add(holdFor)
 }
 
 // Lift implements experiment.Subject.
@@ -320,7 +372,7 @@ func (t *trial) Measure(ctx context.Context) (one experiment.Sample, err error) 
 		return one, err
 	}
 	did, from := t.ask(ctx), time.Now()
-	before, after, err := sampling.Twice(ctx, t.c.Host, t.watched, attribution.Parts, blockFor)
+	before, after, err := sampling.Twice(ctx, t.c.Host, t.watched, attribution.WithoutBPF, blockFor)
 	if err != nil {
 		return one, err
 	}
@@ -332,11 +384,7 @@ func (t *trial) Measure(ctx context.Context) (one experiment.Sample, err error) 
 	if !slices.ContainsFunc(w.Groups, func(g attribution.Group) bool { return g.Name == t.group && g.CPU != nil }) {
 		return one, fmt.Errorf("%w: %q", attribution.ErrNoGroup, t.group)
 	}
-	waits, known := part(r, t.hold.Resource)
-	if !known {
-		return one, fmt.Errorf("%s is gone, or how long it waits is not known any more", t.victim)
-	}
-	one.Waits, one.Used = waits, w.Used(t.group, t.hold)
+	one.Waits, one.IO, one.Used = part(r, t.hold.Resource), w.Moved(t.victim, t.hold), w.Used(t.group, t.hold)
 	if is := t.ask(ctx); did != nil && is != nil && *is >= *did {
 		one.Work = new(float64(*is-*did) / time.Since(from).Seconds())
 	}
@@ -407,67 +455,6 @@ func (t *trial) remember(ctx context.Context, p *Proof, reason string) {
 		p.Notes = append(p.Notes, note)
 	}
 }
-
-// part is the part of its time that a group waits for a resource.
-func part(r *attribution.Report, resource string) (part float64, known bool) {
-	for _, one := range r.Resources {
-		if one.Name == resource {
-			return one.Part, one.Known
-		}
-	}
-	return 0, false
-}
-
-func title(resource string) string { return (&attribution.Resource{Name: resource}).Title() }
-
-// words are the verdict.
-func (p *Proof) words() string {
-	if !p.Shown {
-		return fmt.Sprintf("not shown that %s slows %s: %s", p.Group, p.Victim, p.Why)
-	}
-	text := fmt.Sprintf("shown: %s slows %s. While it is held, %s waits for %s for %s of its time, else for %s",
-		p.Group, p.Victim, p.Victim, title(p.Hold.Resource), attribution.Percent(p.Waits.Held),
-		attribution.Percent(p.Waits.Free))
-	if p.Work != nil && p.Work.Free > 0 {
-		text += fmt.Sprintf("; its work is %+.0f %% (%+.0f to %+.0f)", 100*p.Work.Difference/p.Work.Free,
-			100*p.Work.Low/p.Work.Free, 100*p.Work.High/p.Work.Free)
-	}
-	return text
-}
-
-func (s Session) printProof(p *Proof) {
-	render.Println(s.Out, p.Verdict)
-	if p.Pairs == 0 {
-		return
-	}
-	render.Printf(s.Out, "\n%d pairs of blocks of %s, in %s\n", p.Pairs, blockFor,
-		p.To.Sub(p.From).Round(time.Second))
-	rows := [][]string{{"FIGURE", "FREE", "HELD", "DIFFERENCE", fmt.Sprintf("%.0f %% INTERVAL", 100*p.Confidence)},
-		{p.Victim + " waits for " + title(p.Hold.Resource), attribution.Percent(p.Waits.Free),
-			attribution.Percent(p.Waits.Held), points(-p.Waits.Difference),
-			points(-p.Waits.High) + " to " + points(-p.Waits.Low)}}
-	if w := p.Work; w != nil {
-		rows = append(rows, []string{p.Victim + " does", perSecond(w.Free), perSecond(w.Held),
-			signed(w.Difference), signed(w.Low) + " to " + signed(w.High)})
-	}
-	used := p.Group + " uses CPUs"
-	if p.Hold.Resource == "disk" {
-		used = p.Group + " costs the disk (requests)"
-	}
-	rows = append(rows, []string{used, fmt.Sprintf("%.2f", p.UsedFree), fmt.Sprintf("%.2f", p.UsedHeld), "", ""})
-	render.Table(s.Out, rows)
-	render.Printf(s.Out, "Chance alone gives as large a difference in %s of all cases.\n",
-		attribution.Percent(p.Chance))
-	for _, n := range p.Notes {
-		render.Printf(s.Out, "note: %s\n", n)
-	}
-}
-
-func points(part float64) string { return fmt.Sprintf("%+.1f points", 100*part+0) }
-
-func perSecond(n float64) string { return fmt.Sprintf("%.0f/s", n) }
-
-func signed(n float64) string { return fmt.Sprintf("%+.0f/s", n) }
 
 // reportOf is attribution.Of, with its errors for people.
 func reportOf(cmd *cobra.Command, w *attribution.Window, group string) (*attribution.Report, error) {

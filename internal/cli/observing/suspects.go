@@ -15,6 +15,8 @@ import (
 	"bulkhead/internal/attribution"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
+	"bulkhead/internal/closelook"
+	"bulkhead/internal/observe"
 	"bulkhead/internal/observe/record"
 	"bulkhead/internal/reconcile"
 	"bulkhead/internal/sampling"
@@ -31,22 +33,26 @@ const (
 func (s Session) suspects() *cobra.Command {
 	var file, at string
 	var span time.Duration
+	var noBPF bool
 	var prove proveOptions
 	c := &cobra.Command{
 		Use:   "suspects INSTANCE",
 		Short: "what an instance waits for, and who is to blame for it",
-		Long: `suspects says how long an instance (or any group) waited for CPUs, disks and memory, and divides that
-among other groups, its own load, its own limits, what runs outside all groups, and what nobody can be blamed for;
-together that is what was waited. Each row says whether it was counted or estimated, what the suspect did, and the
-command that would hold it. Where little was waited, there is nothing to explain.
+		Long: `suspects says how long an instance (or any group) waited for CPUs, disks, memory and the network, and
+divides that among other groups, its own load, its own limits, what runs outside all groups, and what nobody can be
+blamed for; together that is what was waited. Each row says whether it was counted or estimated, what the suspect did,
+and the command that would hold it. Where little was waited, there is nothing to explain.
 
-It counts for a time from now on, without the agent, which takes root; with --at it reads the agent's record instead.
-The kernel counts waiting and use, not whom one waited for: what other groups have of it is estimated from what they
-used of the same CPUs, disks and memory. Locks inside a server are not seen. docs/suspects.md has the rules.
+It counts for a time from now on, without the agent, which takes root; with --at it reads the agent's record instead,
+which knows nothing of connections, nor who it is that runs outside all groups. Who ran while threads waited for a CPU
+is counted by BPF programs, which are loaded for that time, where the kernel has BTF (5.5 and later); --no-bpf does
+without. Of disks, memory and interfaces, and without BPF of CPUs, what other groups have is estimated from what they
+used. Locks inside a server are not seen. docs/suspects.md has the rules.
 
 With --prove it makes an experiment, which changes the host for at most 40 s: at random times the group is held to a
-tenth of the CPU time that it uses, or of what it does on the disk that the instance waits for, and the instance's
-waiting is measured with and without. It says beforehand what it will hold. Each hold is a change on trial that ends by
+tenth of the CPU time that it uses, or of what it does on the disk that the instance waits for. Measured with and
+without are the instance's waiting, what it does on that disk, and what its database does where the policy has its dsn
+(guard or slo). It says beforehand what it will hold. Each hold is a change on trial that ends by
 itself within 10 s, whatever becomes of this command. It never holds memory, CPU sets or a database.`,
 		Example: `  bulkhead suspects mysql3306                  for 10 s from now on
   bulkhead suspects mysql3306 --for 1m --json
@@ -57,6 +63,9 @@ itself within 10 s, whatever becomes of this command. It never holds memory, CPU
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := prove.check(cmd); err != nil {
 				return err
+			}
+			if noBPF && (at != "" || prove.group != "") {
+				return usage.Errorf(cmd, "--no-bpf is for counting now, without --at and --prove")
 			}
 			if file != "" && at == "" {
 				return usage.Errorf(cmd, "--file is a record: say the time with --at")
@@ -72,17 +81,15 @@ itself within 10 s, whatever becomes of this command. It never holds memory, CPU
 			if prove.group != "" {
 				return s.prove(ctx, cmd, args[0], prove)
 			}
-			var before, after record.Tick
-			var err error
-			if at == "" {
-				before, after, err = s.watch(ctx, span)
-			} else {
-				before, after, err = s.recorded(ctx, cmd, file, at, span, nil)
+			parts := attribution.Parts
+			if noBPF {
+				parts = attribution.WithoutBPF
 			}
+			w, err := s.window(ctx, cmd, file, at, span, parts)
 			if err != nil {
 				return err
 			}
-			r, err := reportOf(cmd, attribution.Between(before, after), args[0])
+			r, err := reportOf(cmd, w, args[0])
 			if err != nil {
 				return err
 			}
@@ -92,23 +99,46 @@ itself within 10 s, whatever becomes of this command. It never holds memory, CPU
 	c.Flags().StringVar(&at, "at", "", "read what was recorded until this `time`: 02:10, 2026-11-20 02:10, 90m for 90 "+
 		"minutes ago")
 	c.Flags().DurationVar(&span, "for", lookFor, "look for this long; with --at 90s")
+	c.Flags().BoolVar(&noBPF, "no-bpf", false, "load no BPF programs: what others have is estimated from files of the "+
+		"kernel")
 	fileFlag(c, &file)
 	prove.flags(c)
 	return c
 }
 
+// window is what happened from now on, or until a time in the record.
+func (s Session) window(ctx context.Context, cmd *cobra.Command, file, at string, span time.Duration,
+	parts []observe.Part) (*attribution.Window, error) {
+	if at == "" {
+		return s.watch(ctx, span, parts)
+	}
+	before, after, err := s.recorded(ctx, cmd, file, at, span, nil)
+	if err != nil {
+		return nil, err
+	}
+	return attribution.Between(before, after), nil
+}
+
 // watch counts for a time.
-func (s Session) watch(ctx context.Context, span time.Duration) (before, after record.Tick, err error) {
+func (s Session) watch(ctx context.Context, span time.Duration, parts []observe.Part) (*attribution.Window, error) {
 	c, err := s.Open()
 	if err != nil {
-		return before, after, err
+		return nil, err
 	}
 	defer c.Close()
 	v, _, err := c.Current(ctx, transaction.ViewOptions{})
 	if err != nil {
-		return before, after, err
+		return nil, err
 	}
-	return sampling.Twice(ctx, c.Host, sampling.Of(v, reconcile.TasksOf(v), 0), attribution.Parts, span)
+	tasks := reconcile.TasksOf(v)
+	look := closelook.Begin(c.Host, v.Tree, tasks)
+	before, after, err := sampling.Twice(ctx, c.Host, sampling.Of(v, tasks, 0), parts, span)
+	w := &attribution.Window{}
+	if err == nil {
+		w = attribution.Between(before, after)
+	}
+	look.End(w)
+	return w, err
 }
 
 // recorded reads what was known at a time and a span before it; each, where it is not nil, takes every tick until that
@@ -216,7 +246,10 @@ func (s Session) printReport(r *attribution.Report) {
 
 // who is whom a row blames, with what it is for.
 func who(row *attribution.Row) string {
-	if row.Who != attribution.Other {
+	switch {
+	case row.Name != "":
+		return row.Name + ", outside"
+	case row.Who != attribution.Other:
 		return string(row.Who)
 	}
 	var of []string

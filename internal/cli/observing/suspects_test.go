@@ -1,6 +1,7 @@
 package observing
 
 import (
+	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -83,6 +84,8 @@ SHARE  SECONDS  WHO              GRADE      WHAT IT DID
 
 memory: how long it waits is not known: no PSI of the group
 
+network: how long it waits is not known: connections are looked at from now on only, as root; no record has them
+
 What would hold them, or ease a limit of its own, for an hour:
   bulkhead set reports:cpu.limit=0.3 --for 1h
   bulkhead set reports:io.write.bandwidth=100MB/s --for 1h --on /dev/sda
@@ -119,5 +122,17 @@ func TestSuspectsOfNothing(t *testing.T) {
 	_, err := verb(filepath.Join(t.TempDir(), "none"), "suspects", "victim", "--at", "01:04")
 	if err == nil || api.HintOf(err) == "" {
 		t.Errorf("without a record: %v", err)
+	}
+}
+
+// An experiment whose hold got no answer does not say that nothing is held.
+func TestMayHold(t *testing.T) {
+	now := time.Now()
+	for code, may := range map[api.Code]bool{api.CodeLocked: false, api.CodeRefused: false, api.CodeUsage: false,
+		api.CodeFailed: true, api.CodeInterrupted: true} {
+		until := mayHold(&api.Error{Code: code, Err: errors.New("no answer")}, now)
+		if may != until.Equal(now.Add(holdFor)) || may == until.IsZero() {
+			t.Errorf("after an error of code %d it may be held until %v", code, until)
+		}
 	}
 }

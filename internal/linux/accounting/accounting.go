@@ -1,14 +1,16 @@
-// Package accounting reads what the kernel counts of a process: page faults, and what it read and wrote. It keeps
-// nothing.
+// Package accounting reads what the kernel counts of a process: CPU time, page faults, and what it read and wrote. It
+// keeps nothing.
 package accounting
 
 import (
 	"bytes"
 	"fmt"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/linux/sysroot"
 )
 
@@ -16,8 +18,9 @@ import (
 // waited.
 type Process struct {
 	Parent  int
-	Faults  uint64 // page faults
-	Started uint64 // hundredths of a second from the boot to its start
+	Faults  uint64        // page faults
+	CPU     time.Duration // user and system time, in steps of 10 ms
+	Started uint64        // hundredths of a second from the boot to its start
 	// ReadBytes are those that it had read from disks, and WrittenBytes those that it wrote, also into page cache that
 	// the kernel writes to a disk later. ReadCalls and WriteCalls are system calls, also such for what is no disk. They
 	// are 0 where the kernel does not count them (CONFIG_TASK_IO_ACCOUNTING) or does not let us read them: that is
@@ -25,7 +28,10 @@ type Process struct {
 	ReadBytes, WrittenBytes, ReadCalls, WriteCalls uint64
 }
 
-// Read reads stat (fields 4, 10 to 13, and 22) and io of a process (proc(5)). Errors of one that is gone:
+// tick is the unit in which stat tells CPU time: USER_HZ is 100 on all architectures that Go has.
+const tick = 10 * time.Millisecond
+
+// Read reads stat (fields 4, 10 to 17, and 22) and io of a process (proc(5)). Errors of one that is gone:
 // sysroot.IsGone.
 func Read(root *sysroot.FS, pid int) (p Process, err error) {
 	dir := "/proc/" + strconv.Itoa(pid)
@@ -43,6 +49,10 @@ func Read(root *sysroot.FS, pid int) (p Process, err error) {
 		n, _ := strconv.ParseUint(string(f), 10, 64) // a word that is no number counts nothing
 		p.Faults += n
 	}
+	for _, f := range fields[11:15] {
+		n, _ := strconv.ParseInt(string(f), 10, 64)
+		p.CPU += time.Duration(n) * tick
+	}
 	if text, err = root.ReadFile(dir + "/io"); err == nil {
 		p.parseIO(text)
 	}
@@ -59,6 +69,22 @@ func (p *Process) parseIO(text []byte) {
 			*to[string(name)] = n
 		}
 	}
+}
+
+// MayRunOn are the CPUs on which a process may run (Cpus_allowed_list of proc_pid_status(5)); nil where that is not
+// known.
+func MayRunOn(root *sysroot.FS, pid int) idset.Set {
+	text, err := root.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return nil
+	}
+	for line := range bytes.Lines(text) {
+		if list, is := bytes.CutPrefix(line, []byte("Cpus_allowed_list:")); is {
+			ids, _ := idset.Parse(string(bytes.TrimSpace(list))) // one that cannot be read restricts nothing
+			return ids
+		}
+	}
+	return nil
 }
 
 // Now is the time in which Started is told: hundredths of a second since the boot, suspended ones too.

@@ -85,20 +85,22 @@ func parseTCPDiag(answer []byte, all []TCPSocket) ([]TCPSocket, error) {
 			return
 		}
 		s.Cgroup = group
-		size := 4
-		if m[0] == unix.AF_INET6 {
-			size = 16
-		}
-		address := func(at, port int) netip.AddrPort {
-			a, _ := netip.AddrFromSlice(m[at : at+size])
-			return netip.AddrPortFrom(a.Unmap(), binary.BigEndian.Uint16(m[port:]))
-		}
-		if s.Local = address(inetSource, 4); !s.Listening {
-			s.Remote = address(inetTarget, 6)
+		if s.Local = inetAddress(m, inetSource, 4); !s.Listening {
+			s.Remote = inetAddress(m, inetTarget, 6)
 		}
 		all = append(all, s)
 	})
 	return all, wrong
+}
+
+// inetAddress is one end of the socket of a struct inet_diag_msg.
+func inetAddress(m []byte, at, port int) netip.AddrPort {
+	size := 4
+	if m[0] == unix.AF_INET6 {
+		size = 16
+	}
+	a, _ := netip.AddrFromSlice(m[at : at+size])
+	return netip.AddrPortFrom(a.Unmap(), binary.BigEndian.Uint16(m[port:]))
 }
 
 // MadeOutside picks the sockets that some processes hold (held, by inode) and that were made outside of the given

@@ -219,6 +219,29 @@ func records(messages [][]byte, index int) ([]Record, error) {
 	return all, nil
 }
 
+// Queues gives for each of some links what its root queueing discipline has passed on, and the most bytes that wait in
+// one of its disciplines now. All is 0 of a link that has none, or is gone.
+func (k *Conn) Queues(links []Link) ([]Stats, error) {
+	all := make([]Stats, len(links))
+	for i, l := range links {
+		qdiscs, err := k.dump(unix.RTM_GETQDISC, unix.RTM_NEWQDISC, l.Index, 0)
+		if err != nil {
+			return nil, fmt.Errorf("list queueing disciplines of %s: %w", l.Name, err)
+		}
+		for _, r := range qdiscs {
+			waits := max(all[i].Backlog, r.Stats.Backlog)
+			if r.Parent == rootParent {
+				all[i] = r.Stats
+			}
+			all[i].Backlog = waits
+		}
+	}
+	return all, nil
+}
+
+// rootParent is the parent of a link's root discipline (TC_H_ROOT).
+const rootParent Handle = 0xffffffff
+
 // tcaStatsPkt64 came with kernel 5.5: TCA_STATS_BASIC counts packets in 32 bits.
 const tcaStatsPkt64 = 8
 

@@ -9,10 +9,13 @@ import (
 	"bulkhead/internal/observe"
 )
 
-// Choice is which collectors are on: for good, and for a time. The zero value is all of them. It is kept as JSON.
+// Choice is which collectors are on: for good, and for a time. The zero value is all of them, but those that are off
+// until asked for. It is kept as JSON.
 type Choice struct {
-	// Set are those that are on for good; nil is all.
+	// Set are those that are on for good; nil is all that need not be asked for.
 	Set []observe.Part `json:"set"`
+	// Asked are, where Set is nil, those that were asked for beside them.
+	Asked []observe.Part `json:"asked,omitempty"`
 	// For are switches of limited duration over that, at most one for each collector.
 	For []Temporary `json:"for,omitempty"`
 }
@@ -40,7 +43,7 @@ const (
 	Enable  Verb = "enable"
 	Disable Verb = "disable"
 	Set     Verb = "set"   // exactly these
-	Reset   Verb = "reset" // all, for good
+	Reset   Verb = "reset" // as at first, for good
 )
 
 // UnknownError says that there are no such collectors.
@@ -52,14 +55,14 @@ func (e *UnknownError) Error() string {
 
 // With gives the choice after a change. A name that is not known changes nothing: the error is an *UnknownError.
 func (c Choice) With(change Change, now time.Time) (Choice, error) {
-	names, err := parts(change.Names)
+	names, err := parts(change.Names, change.Verb != Disable)
 	if err == nil && change.For < 0 {
 		err = fmt.Errorf("for %s is no time; nothing was changed", change.For)
 	}
 	if err != nil {
 		return c, err
 	}
-	next := Choice{Set: slices.Clone(c.Set)}
+	next := Choice{Set: slices.Clone(c.Set), Asked: slices.Clone(c.Asked)}
 	for _, t := range c.For {
 		if t.Until.After(now) {
 			next.For = append(next.For, t)
@@ -77,7 +80,7 @@ func (c Choice) With(change Change, now time.Time) (Choice, error) {
 			next.turn(names, true, change.For, now)
 			break
 		}
-		next.Set = names
+		next.Set, next.Asked = names, nil
 	case Reset:
 		next = Choice{}
 	default:
@@ -105,12 +108,26 @@ func (c *Choice) turn(names []observe.Part, on bool, span time.Duration, now tim
 			set = append(set, p)
 		}
 	}
-	if c.Set = set; len(set) == len(observe.Parts) {
-		c.Set = nil // so that one that a later version brings is on, too
+	var asked []observe.Part
+	usual := 0
+	for _, p := range observe.Parts {
+		if !p.Asked() {
+			usual++
+		} else if slices.Contains(set, p) {
+			asked = append(asked, p)
+		}
+	}
+	if c.Set, c.Asked = set, nil; len(set)-len(asked) == usual {
+		c.Set, c.Asked = nil, asked // so that one that a later version brings is on, too
 	}
 }
 
-func (c *Choice) forGood(p observe.Part) bool { return c.Set == nil || slices.Contains(c.Set, p) }
+func (c *Choice) forGood(p observe.Part) bool {
+	if c.Set != nil {
+		return slices.Contains(c.Set, p)
+	}
+	return !p.Asked() || slices.Contains(c.Asked, p)
+}
 
 // On says whether a collector is on, and until when a switch of limited duration says so; zero: for good.
 func (c *Choice) On(p observe.Part, now time.Time) (on bool, until time.Time) {
@@ -132,8 +149,9 @@ func (c *Choice) Ends(now time.Time) (at time.Time) {
 	return at
 }
 
-// parts are the collectors of these names, and of these tiers, in the order of the table.
-func parts(names []string) (all []observe.Part, err error) {
+// parts are the collectors of these names, and of these tiers, in the order of the table. On says that they are to be
+// on: then a tier has no part in those that are to be asked for by name.
+func parts(names []string, on bool) (all []observe.Part, err error) {
 	var unknown []string
 	named := map[observe.Part]bool{}
 	for _, name := range names {
@@ -142,7 +160,9 @@ func parts(names []string) (all []observe.Part, err error) {
 			unknown = append(unknown, fmt.Sprintf("%q", name))
 		}
 		for _, p := range found {
-			named[p] = true
+			if string(p) == name || !on || !p.Asked() {
+				named[p] = true
+			}
 		}
 	}
 	if len(unknown) > 0 {

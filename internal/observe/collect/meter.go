@@ -12,7 +12,14 @@ type Meter struct {
 	thread int
 	began  time.Duration
 	used   time.Duration
+	remark string
 }
+
+// Remark says what a reading lacks though it does not fail. It is told with the collector until the next reading.
+func (m *Meter) Remark(text string) { m.remark = text }
+
+// Remarked is what the reading said.
+func (m *Meter) Remarked() string { return m.remark }
 
 // NewMeter makes one with a clock that tells the calling thread and its CPU time.
 func NewMeter(clock func() (thread int, used time.Duration)) *Meter { return &Meter{clock: clock} }

@@ -75,6 +75,7 @@ type collector struct {
 	took, used time.Duration
 	skipped    int64
 	err        error
+	remark     string
 	dear       int  // readings over budget in a row
 	slower     int  // how many times as long the time between two readings is
 	late       bool // the log says that it takes too long
@@ -258,7 +259,7 @@ func (r *Runner) turn(now time.Time) {
 		c.until = until
 		switch {
 		case on && !c.on:
-			c.next, c.put, c.err, c.dear, c.slower, c.late = now, nil, nil, 0, 1, false
+			c.next, c.put, c.err, c.dear, c.slower, c.late, c.remark = now, nil, nil, 0, 1, false, ""
 			r.anew = true
 		case !on && c.on:
 			c.put, c.fresh, r.anew = nil, false, true
@@ -343,7 +344,7 @@ func (r *Runner) take(ctx context.Context, c *collector) {
 		err = fmt.Errorf("it took longer than %s: %w", c.Limit, err)
 	}
 	r.mu.Lock()
-	r.end(c, put, err, began, m.used)
+	r.end(c, put, err, began, m)
 	r.mu.Unlock()
 	select {
 	case r.ended <- struct{}{}:
@@ -365,8 +366,8 @@ func (c *collector) attempt(ctx context.Context, m *Meter) (put Put, err error) 
 }
 
 // end takes in what a reading told. The caller holds the lock.
-func (r *Runner) end(c *collector, put Put, err error, began time.Time, used time.Duration) {
-	now := time.Now()
+func (r *Runner) end(c *collector, put Put, err error, began time.Time, m *Meter) {
+	now, used := time.Now(), m.used
 	c.running, c.took, c.used = time.Time{}, now.Sub(began), used
 	if c.late && c.on {
 		c.late = false
@@ -382,7 +383,7 @@ func (r *Runner) end(c *collector, put Put, err error, began time.Time, used tim
 		c.err = err
 		return
 	}
-	c.put, c.read, c.span, c.fresh, c.err = put, began, r.every(c, now), true, nil
+	c.put, c.read, c.span, c.fresh, c.err, c.remark = put, began, r.every(c, now), true, nil, m.remark
 	if c.dear++; used <= c.Budget {
 		c.dear = 0
 	}
@@ -459,7 +460,7 @@ func (r *Runner) sample(now time.Time) {
 // reading says what a collector did. The caller holds the lock.
 func (r *Runner) reading(c *collector, now time.Time) observe.Reading {
 	at := observe.Reading{Name: c.Name, On: c.on, Tier: c.Tier, Help: c.Help, Every: r.every(c, now), Slower: c.slower,
-		Took: c.took.Round(time.Microsecond), Used: c.used, Skipped: c.skipped}
+		Took: c.took.Round(time.Microsecond), Used: c.used, Skipped: c.skipped, Remark: c.remark}
 	if !c.until.IsZero() {
 		at.Until = new(c.until)
 	}

@@ -176,7 +176,7 @@ func (s *State) Figures(metric, group string) (all []Figure) {
 	for _, i := range p.now.names.of[at] {
 		f := Figure{Labels: p.now.names.labels[i], Value: p.now.values[i]}
 		if row.Kind == metrics.Counter {
-			f.Rate, f.Rated = p.rate(i)
+			f.Rate, f.Rated = p.rate(i, row.FromZero)
 		}
 		all = append(all, f)
 	}
@@ -185,20 +185,19 @@ func (s *State) Figures(metric, group string) (all []Figure) {
 
 // rate is by how much a counter grew in a second between the two readings. Of one that is lower than before nobody
 // knows: its group was made again, or one of several units that it is the sum of has stopped.
-func (p pair) rate(i int) (rate float64, known bool) {
+func (p pair) rate(i int, fromZero bool) (rate float64, known bool) {
 	if p.before == nil {
 		return 0, false
 	}
 	span := p.now.at.Sub(p.before.at).Seconds()
-	j := i
-	if p.before.names != p.now.names {
-		at, found := slices.BinarySearch(p.before.names.keys, p.now.names.keys[i])
-		if !found {
-			return 0, false
-		}
-		j = at
+	grown := p.now.values[i]
+	if p.before.names == p.now.names {
+		grown -= p.before.values[i]
+	} else if at, found := slices.BinarySearch(p.before.names.keys, p.now.names.keys[i]); found {
+		grown -= p.before.values[at]
+	} else if !fromZero {
+		return 0, false
 	}
-	grown := p.now.values[i] - p.before.values[j]
 	if span <= 0 || grown < 0 {
 		return 0, false
 	}

@@ -1,0 +1,356 @@
+// Package bpfcount counts by BPF programs, for CPU groups, how long threads that could run had no CPU, and who ran
+// there meanwhile: what no file of the kernel tells. It works alike with cgroup v1, hybrid and v2, as it goes by the
+// directories of the CPU controller.
+//
+// The programs (count.bpf.c, Apache-2.0 or GPL-2.0) are on the kernel's tracepoints of switches and wake-ups. They send
+// nothing; what they count is read when somebody wants to know it. They are neither pinned nor attached to anything
+// that outlives the process: they end with it, however it ends.
+//
+// It takes kernel 5.5 with BTF, and CAP_BPF and CAP_PERFMON (before 5.8 CAP_SYS_ADMIN). `make bpf` makes count.bpf.o.
+package bpfcount
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"math/bits"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/rlimit"
+)
+
+//go:embed count.bpf.o
+var object []byte
+
+// The slots that are no group's, as in count.bpf.c, and how many slots there are at least and at most: the memory of
+// the kernel that they take is 8 bytes times their square, for each CPU.
+const (
+	outside, idle         = 0, 1
+	leastSlots, mostSlots = 16, 128
+)
+
+// Most is how many groups can be counted. Others are outside.
+const Most = mostSlots - 2
+
+// count is struct count of count.bpf.c.
+type count struct {
+	Ran, Waited, Limited, Older, Waits, Voluntary, Involuntary, Lost uint64
+}
+
+const (
+	countSize = 8 * 8
+	word      = 8
+)
+
+// Waits is what threads in the directories of one group did since the group was first watched.
+type Waits struct {
+	Ran    time.Duration // on CPUs
+	Waited time.Duration // for one, also because of limits
+	// Limited is the part of Waited in which limits on CPU time held back the group, or one above it.
+	Limited time.Duration
+	// Own is the part in which threads of the group itself ran on the CPU, Others that of other groups, Outside that of
+	// what is in no group, and Idle that in which the CPU ran nothing: it was waking up.
+	Own, Outside, Idle time.Duration
+	Others             map[string]time.Duration
+	// Older is the rest of Waited: too many switches ago to tell who ran.
+	Older time.Duration
+	// Turns are how often a thread got a CPU after it had waited. Voluntary and Involuntary are switches away from
+	// threads of the group. Lost are turns whose waiting was not counted, as its begin was not seen.
+	Turns, Voluntary, Involuntary, Lost uint64
+}
+
+// Counter counts. It is for one goroutine at a time.
+type Counter struct {
+	loaded *ebpf.Collection
+	links  []link.Link
+	cpus   int
+	slots  int
+
+	blame, counts *ebpf.Memory
+
+	names      []string          // by slot; "" of those that are no group's
+	groups     map[uint64]uint32 // slot of a directory
+	generation uint32            // of groups
+	before     map[string]*Waits // what counters that are closed have counted
+}
+
+// Open makes one that counts nothing yet. Errors: a *MissingError says why this kernel, or this process, cannot.
+func Open() (*Counter, error) {
+	c := &Counter{before: map[string]*Waits{}}
+	if err := c.open(leastSlots); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Close ends the programs, and frees what they counted in.
+func (c *Counter) Close() error {
+	var errs []error
+	for _, l := range c.links {
+		errs = append(errs, l.Close())
+	}
+	c.links = nil
+	if c.loaded != nil {
+		c.loaded.Close()
+		c.loaded = nil
+	}
+	c.blame, c.counts = nil, nil
+	return errors.Join(errs...)
+}
+
+// open loads and attaches programs for a number of slots.
+func (c *Counter) open(slots int) (err error) {
+	defer func() {
+		if err != nil {
+			err = missing(errors.Join(err, c.Close()))
+		}
+	}()
+	_ = rlimit.RemoveMemlock() // before 5.11 maps count as locked memory; if it is too little, the next lines say so
+	if c.cpus, err = ebpf.PossibleCPU(); err != nil {
+		return fmt.Errorf("count CPUs: %w", err)
+	}
+	spec, err := c.spec(slots)
+	if err != nil {
+		return err
+	}
+	if c.loaded, err = ebpf.NewCollection(spec); err != nil {
+		return fmt.Errorf("load: %w", err)
+	}
+	for name, to := range map[string]**ebpf.Memory{"blame": &c.blame, "counts": &c.counts} {
+		if *to, err = c.loaded.Maps[name].Memory(); err != nil {
+			return fmt.Errorf("map %s: %w", name, err)
+		}
+	}
+	c.slots, c.names, c.groups, c.generation = slots, []string{outside: "", idle: ""}, map[uint64]uint32{}, 1
+	return nil
+}
+
+// attach has the programs count.
+func (c *Counter) attach() error {
+	if len(c.links) > 0 {
+		return nil
+	}
+	for _, name := range programs {
+		l, err := link.AttachTracing(link.TracingOptions{Program: c.loaded.Programs[name]})
+		if err != nil {
+			return missing(errors.Join(fmt.Errorf("attach %s: %w", name, err), c.Close()))
+		}
+		c.links = append(c.links, l)
+	}
+	return nil
+}
+
+// programs are attached in this order: who is seen to begin to wait is seen to get a CPU, too.
+var programs = []string{"count_switch", "count_wakeup_new", "count_wakeup", "count_migrate"}
+
+// spec is the object with sizes for this host.
+func (c *Counter) spec(slots int) (*ebpf.CollectionSpec, error) {
+	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(object))
+	if err != nil {
+		return nil, fmt.Errorf("read count.bpf.o: %w", err)
+	}
+	if err := spec.Variables["slots"].Set(uint32(slots)); err != nil {
+		return nil, fmt.Errorf("set the number of slots: %w", err)
+	}
+	for name, n := range map[string]int{"groups": directoriesMost, "cpu_state": c.cpus, "counts": c.cpus * slots,
+		"blame": c.cpus * slots * slots} {
+		spec.Maps[name].MaxEntries = uint32(n)
+	}
+	return spec, nil
+}
+
+// directoriesMost is how many directories groups can have together. Those below them need not be told.
+const directoriesMost = 4096
+
+// Watch says which groups are counted from now on, by the numbers of their directories (see [Directory]). Threads in
+// directories below these are theirs, too, as far as those are not of another group. Of more groups than Most those
+// whose names come last are left out.
+func (c *Counter) Watch(groups map[string][]uint64) error {
+	names := slices.Sorted(maps.Keys(groups))
+	names = names[:min(len(names), Most)]
+	wanted := map[uint64]string{}
+	fresh := 0
+	for _, name := range names {
+		if !c.knows(name) {
+			fresh++
+		}
+		for _, id := range slices.Sorted(slices.Values(groups[name])) {
+			if len(wanted) < directoriesMost { // always the same ones: else each call would tell the kernel of others
+				wanted[id] = name
+			}
+		}
+	}
+	same := map[uint64]string{}
+	for id, slot := range c.groups {
+		same[id] = c.names[slot]
+	}
+	if maps.Equal(same, wanted) {
+		return c.attach()
+	}
+	if err := c.room(len(names), fresh); err != nil {
+		return err
+	}
+	next := map[uint64]uint32{}
+	for id, name := range wanted {
+		next[id] = c.slot(name)
+	}
+	if err := c.put(next); err != nil {
+		return fmt.Errorf("tell the kernel the directories of groups: %w", err)
+	}
+	return c.attach()
+}
+
+func (c *Counter) knows(name string) bool { return slices.Contains(c.names[idle+1:], name) }
+
+// slot is that of a group, a new one if it has none. There is room.
+func (c *Counter) slot(name string) uint32 {
+	if i := slices.Index(c.names[idle+1:], name); i >= 0 {
+		return uint32(idle + 1 + i)
+	}
+	c.names = append(c.names, name)
+	return uint32(len(c.names) - 1)
+}
+
+// room makes room for new groups, among all that are watched: where there is none the programs are loaded anew, without
+// groups that are not watched any more.
+func (c *Counter) room(all, fresh int) error {
+	if len(c.names)+fresh <= c.slots {
+		return nil
+	}
+	counted, err := c.all()
+	if err != nil {
+		return err
+	}
+	if err := c.Close(); err != nil {
+		return err
+	}
+	c.before = counted
+	return c.open(max(1<<bits.Len(uint(all+idle)), leastSlots))
+}
+
+// put tells the kernel the slots of directories.
+func (c *Counter) put(next map[uint64]uint32) error {
+	told := c.loaded.Maps["groups"]
+	for id := range c.groups {
+		if _, still := next[id]; !still {
+			if err := told.Delete(id); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+				return err
+			}
+		}
+	}
+	for id, slot := range next {
+		if err := told.Put(id, slot); err != nil {
+			return err
+		}
+	}
+	c.groups = next
+	c.generation++
+	return c.loaded.Variables["generation"].Set(c.generation)
+}
+
+// Read tells what was counted of each group that is watched now. One that is not has no figures, as they would stand
+// still while it waits.
+func (c *Counter) Read() (map[string]*Waits, error) {
+	all, err := c.all()
+	watched := map[string]bool{}
+	for _, slot := range c.groups {
+		watched[c.names[slot]] = true
+	}
+	maps.DeleteFunc(all, func(name string, _ *Waits) bool { return !watched[name] })
+	return all, err
+}
+
+// all is what was counted of each group that was ever watched.
+func (c *Counter) all() (map[string]*Waits, error) {
+	all := map[string]*Waits{}
+	for name, w := range c.before {
+		one := *w
+		one.Others = maps.Clone(w.Others)
+		all[name] = &one
+	}
+	row := make([]byte, word*c.slots)
+	counts := make([]byte, countSize*c.slots)
+	for cpu := range c.cpus {
+		if _, err := c.counts.ReadAt(counts, int64(cpu*len(counts))); err != nil {
+			return nil, fmt.Errorf("read counts: %w", err)
+		}
+		for slot := idle + 1; slot < len(c.names); slot++ {
+			w := all[c.names[slot]]
+			if w == nil {
+				w = &Waits{Others: map[string]time.Duration{}}
+				all[c.names[slot]] = w
+			}
+			w.add(counts[countSize*slot:])
+			if _, err := c.blame.ReadAt(row, int64((cpu*c.slots+slot)*len(row))); err != nil {
+				return nil, fmt.Errorf("read who ran: %w", err)
+			}
+			c.share(w, slot, row)
+		}
+	}
+	return all, nil
+}
+
+// add adds what was counted on a CPU.
+func (w *Waits) add(data []byte) {
+	n := make([]uint64, countSize/word)
+	for i := range n {
+		n[i] = binary.NativeEndian.Uint64(data[word*i:])
+	}
+	one := count{n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7]}
+	w.Ran += time.Duration(one.Ran)
+	w.Waited += time.Duration(one.Waited)
+	w.Limited += time.Duration(one.Limited)
+	w.Older += time.Duration(one.Older)
+	w.Turns += one.Waits
+	w.Voluntary += one.Voluntary
+	w.Involuntary += one.Involuntary
+	w.Lost += one.Lost
+}
+
+// share adds who ran on a CPU while the group of a slot waited there.
+func (c *Counter) share(w *Waits, slot int, row []byte) {
+	for other := range c.names {
+		d := time.Duration(binary.NativeEndian.Uint64(row[word*other:]))
+		switch {
+		case d == 0:
+		case other == slot:
+			w.Own += d
+		case other == outside:
+			w.Outside += d
+		case other == idle:
+			w.Idle += d
+		default:
+			w.Others[c.names[other]] += d
+		}
+	}
+}
+
+// Cost is what the programs took of the CPUs while somebody had the kernel count that (see [CountCost]).
+type Cost struct {
+	Took     time.Duration
+	Events   uint64 // switches, wake-ups and moves between CPUs
+	Switches uint64
+}
+
+// Cost tells what the programs took.
+func (c *Counter) Cost() (Cost, error) {
+	var sum Cost
+	for _, name := range programs {
+		s, err := c.loaded.Programs[name].Stats()
+		if err != nil {
+			return sum, fmt.Errorf("what %s took: %w", name, err)
+		}
+		sum.Took += s.Runtime
+		sum.Events += s.RunCount
+		if name == "count_switch" {
+			sum.Switches = s.RunCount
+		}
+	}
+	return sum, nil
+}
