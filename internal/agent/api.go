@@ -154,9 +154,9 @@ func (s *server) close(ctx context.Context) {
 	s.alone.Release()
 }
 
-// hello says that the agent lives, and for which state directory.
+// hello says that the agent lives, for which state directory, and what it knows.
 func (s *server) hello(w http.ResponseWriter, _ *http.Request) {
-	write(w, answer{State: s.agent.control.Store.Dir()})
+	write(w, answer{State: s.agent.control.Store.Dir(), Knows: api.Known})
 }
 
 // do takes a changing verb.

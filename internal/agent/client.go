@@ -29,6 +29,7 @@ import (
 type Client struct {
 	http     *http.Client
 	patience time.Duration // for an answer that comes within watchTime
+	knows    []string      // by hello
 }
 
 func newClient(socket string) *Client {
@@ -98,6 +99,7 @@ func Dial(ctx context.Context, socket, state string) (*Client, error) {
 			Hint: "give --socket and --state that belong together",
 		}
 	}
+	c.knows = a.Knows
 	return c, nil
 }
 
@@ -111,8 +113,11 @@ func sameDir(a, b string) bool {
 	return filepath.Clean(a) == filepath.Clean(b)
 }
 
-// Do has the agent do a changing verb.
+// Do has the agent do a changing verb. One of another version is not asked for what it does not know.
 func (c *Client) Do(ctx context.Context, q api.Request) (*api.Reply, error) {
+	if err := q.Beyond(c.knows); err != nil {
+		return nil, err
+	}
 	a, err := c.told(ctx, http.MethodPost, "/v1/do", q)
 	return a.Reply, err
 }
@@ -156,8 +161,7 @@ func (c *Client) Record(ctx context.Context) (*record.Reach, error) {
 	return a.Record, err
 }
 
-// Segments asks for the segments of the record that have ticks between two times, as record.Open gives them. The
-// caller closes what it gets.
+// Segments asks for the segments of the record that have ticks between two times (record.Open); the caller closes it.
 func (c *Client) Segments(ctx context.Context, from, to time.Time) (io.ReadCloser, error) {
 	path := fmt.Sprintf("http://agent/v1/record/segments?from=%d&to=%d", from.UnixMilli(), to.UnixMilli())
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, path, nil)
@@ -192,8 +196,7 @@ func (c *Client) Enter(ctx context.Context, group, command, by string) error {
 	return err
 }
 
-// Forbidden asks which of these settings of its unit the agent lacks, and for the unit's name: "" where systemd has not
-// started it.
+// Forbidden asks which settings of its unit the agent lacks, and for the unit's name; "" is not started by systemd.
 func (c *Client) Forbidden(ctx context.Context, settings []string) (unit string, forbidden []string, err error) {
 	a, err := c.told(ctx, http.MethodPost, "/v1/forbidden", settings)
 	return a.Unit, a.Forbidden, err

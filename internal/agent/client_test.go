@@ -6,12 +6,49 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"bulkhead/internal/api"
 )
 
-// An agent that was stopped while somebody waits for a sample does not keep that one waiting.
-func TestNewerSampleOfAStoppedAgent(t *testing.T) {
+// An agent of an older version would take all settings of SELinux back where only domains are to be enforced: it is not
+// asked, and what to do is said. One that knows it is asked, and so is any for the rest.
+func TestAgentOfAnOlderVersion(t *testing.T) {
+	enforce := api.Request{Verb: "tune rollback", Rules: []string{"selinux"}, Enforce: []string{"mysqld_t"}}
+	for name, c := range map[string]struct {
+		knows []string
+		q     api.Request
+		asked bool
+	}{
+		"older":                   {nil, enforce, false},
+		"of today":                {api.Known, enforce, true},
+		"older, for another verb": {nil, api.Request{Verb: "tune rollback", Rules: []string{"selinux"}}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			state, asked := t.TempDir(), false
+			socket := listen(t, func(w http.ResponseWriter, r *http.Request) {
+				asked = asked || r.URL.Path == "/v1/do"
+				write(w, answer{State: state, Knows: c.knows, Reply: &api.Reply{}})
+			})
+			client, err := Dial(t.Context(), socket, state)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = client.Do(t.Context(), c.q)
+			if asked != c.asked || c.asked != (err == nil) || !c.asked && (api.CodeOf(err) != api.CodeRefused ||
+				!strings.Contains(err.Error(), "not only that mysqld_t is permissive") ||
+				!strings.Contains(api.HintOf(err), "systemctl restart bulkhead")) {
+				t.Errorf("asked: %v, %v (%s)", asked, err, api.HintOf(err))
+			}
+		})
+	}
+}
+
+// listen serves on a socket, whose path is given.
+func listen(t *testing.T, serve http.HandlerFunc) string {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "bh") // the path of a socket is short (unix(7))
 	if err != nil {
 		t.Fatal(err)
@@ -22,10 +59,15 @@ func TestNewerSampleOfAStoppedAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{ReadHeaderTimeout: time.Minute,
-		Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })}
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: serve}
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(func() { _ = server.Close() })
+	return socket
+}
+
+// An agent that was stopped while somebody waits for a sample does not keep that one waiting.
+func TestNewerSampleOfAStoppedAgent(t *testing.T) {
+	socket := listen(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	c := newClient(socket)
 	c.patience = 20 * time.Millisecond
 	if one, err := c.NewerSample(t.Context(), time.Time{}); !errors.Is(err, ErrCut) {

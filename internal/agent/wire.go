@@ -23,22 +23,19 @@ const (
 
 // answer is what travels back over the socket.
 type answer struct {
-	State  string        `json:"state,omitempty"` // the agent's state directory, for hello
-	Reply  *api.Reply    `json:"reply,omitempty"`
-	Status *api.Status   `json:"status,omitempty"`
-	Placed *api.PlacedAt `json:"placed,omitempty"`
-	// Unit and Forbidden are the answer to forbidden.
-	Unit      string   `json:"unit,omitempty"`
-	Forbidden []string `json:"forbidden,omitempty"`
-	// Sample is the answer to samples.
-	Sample *observe.Sample `json:"sample,omitempty"`
-	// Collectors is the answer to collectors.
+	State     string        `json:"state,omitempty"` // the agent's state directory, for hello
+	Knows     []string      `json:"knows,omitempty"` // api.Known, for hello
+	Reply     *api.Reply    `json:"reply,omitempty"`
+	Status    *api.Status   `json:"status,omitempty"`
+	Placed    *api.PlacedAt `json:"placed,omitempty"`
+	Unit      string        `json:"unit,omitempty"` // with Forbidden, the answer to forbidden
+	Forbidden []string      `json:"forbidden,omitempty"`
+	// Each of these is the answer to the request of its name.
+	Sample     *observe.Sample   `json:"sample,omitempty"`
 	Collectors []observe.Reading `json:"collectors,omitempty"`
-	// Record is the answer to record.
-	Record *record.Reach `json:"record,omitempty"`
-	// History is the answer to history.
-	History []journal.Entry `json:"history,omitempty"`
-	Error   *wireError      `json:"error,omitempty"`
+	Record     *record.Reach     `json:"record,omitempty"`
+	History    []journal.Entry   `json:"history,omitempty"`
+	Error      *wireError        `json:"error,omitempty"`
 }
 
 // wireError is an error with everything the client needs to say it as if it had happened there.

@@ -62,6 +62,23 @@ type Request struct {
 	Of string `json:"-"`
 }
 
+// enforces is the part of a request that enforces domains of SELinux alone.
+const enforces = "enforce"
+
+// Known are the parts of requests that came after others: an agent says that it knows them. One that does not leaves
+// out what it does not know.
+var Known = []string{enforces}
+
+// Beyond says why an agent that knows these parts is not asked: it would do something else.
+func (r Request) Beyond(knows []string) error {
+	if len(r.Enforce) == 0 || slices.Contains(knows, enforces) {
+		return nil
+	}
+	return Errorf(CodeRefused, "restart the agent, for instance by `systemctl restart bulkhead`: limits stay in "+
+		"force; then give the same command again", "the agent that runs is of an older version than this program: it "+
+		"would take back every setting of SELinux, and not only that %s is permissive", strings.Join(r.Enforce, ", "))
+}
+
 // What is the arguments of a request as a person would have typed them, for the history.
 func (r Request) What() string {
 	words := append(slices.Clone(r.Assign), r.Rules...)

@@ -129,6 +129,19 @@ var rules = []rule{
 		good: [][2]string{{"internal/cli/render/a.go", `package render; func f() { Printf(w, "%s", name) }`}},
 	},
 	{
+		name:  "SELinux is never switched off",
+		check: keepsEnforcing,
+		bad: [][2]string{
+			{"internal/linux/tunable/sepolicy/a.go", `package sepolicy; var x = []string{"setenforce", "0"}`},
+			{"internal/cli/a.go", "package cli; const x = `sh -c 'setenforce 0'`"},
+			{"internal/linux/selinux/a.go", `package selinux; const x = "SELINUX=permissive"`},
+		},
+		good: [][2]string{
+			{"internal/cli/a_test.go", `package cli; const x = "setenforce"`},
+			{"internal/linux/selinux/a.go", `package selinux; const x = "SELINUX="`},
+		},
+	},
+	{
 		name:  "packages are named by a noun of the field",
 		check: packageNames,
 		bad:   [][2]string{{"internal/util/a.go", `package util`}, {"internal/host/helpers/a.go", `package helpers`}},
@@ -238,21 +251,34 @@ func kernelPaths(s source) []string {
 	if s.test || s.in("host", "linux", "cgroup", "testhost", "advise/fact", "advise/gather") {
 		return nil
 	}
-	var wrong []string
+	return literals(s, func(text string) bool {
+		return kernelPath.MatchString(text) && !strings.Contains(text, "/PID/")
+	}, "only internal/linux and internal/host read /proc and /sys, only internal/cgroup the cgroup file systems")
+}
+
+var switchesOff = regexp.MustCompile(`\bsetenforce\b|\bSELINUX=(permissive|disabled)`)
+
+// keepsEnforcing finds what would switch SELinux off, now or at the next boot.
+func keepsEnforcing(s source) []string {
+	if s.test {
+		return nil
+	}
+	return literals(s, switchesOff.MatchString, "only a domain is made permissive")
+}
+
+// literals finds texts, with what is said of each.
+func literals(s source, wrong func(text string) bool, why string) (found []string) {
 	ast.Inspect(s.file, func(n ast.Node) bool {
 		lit, ok := n.(*ast.BasicLit)
 		if !ok || lit.Kind != token.STRING {
 			return true
 		}
-		text, err := strconv.Unquote(lit.Value)
-		if err == nil && kernelPath.MatchString(text) && !strings.Contains(text, "/PID/") {
-			wrong = append(wrong, s.at(n)+": "+lit.Value+
-				": only internal/linux and internal/host read /proc and /sys, only internal/cgroup the cgroup file "+
-				"systems")
+		if text, err := strconv.Unquote(lit.Value); err == nil && wrong(text) {
+			found = append(found, s.at(n)+": "+lit.Value+": "+why)
 		}
 		return true
 	})
-	return wrong
+	return found
 }
 
 func noCreate(s source) []string {

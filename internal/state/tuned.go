@@ -55,10 +55,18 @@ type Soak struct {
 	Theirs []string `json:"theirs,omitempty"`
 	// Checkpoints begin a case each, in the order in which they were gone through.
 	Checkpoints []Checkpoint `json:"checkpoints"`
+	Audit       Audited      `json:"audit,omitzero"` // when it began
 }
 
 // Checkpoint is where a case begins; it ends at the next one.
 type Checkpoint struct {
-	Name string    `json:"name"`
-	At   time.Time `json:"at"`
+	Name  string    `json:"name"`
+	At    time.Time `json:"at"`
+	Audit Audited   `json:"audit,omitzero"`
+}
+
+// Audited is how many records of audit the kernel has lost since a boot, by its boot_id; "" is not known.
+type Audited struct {
+	Boot string `json:"boot"`
+	Lost uint32 `json:"lost"`
 }

@@ -99,7 +99,7 @@ func TestMariaDBElsewhere(t *testing.T) {
 	r.stop()
 	r.does(nil, "selinux", "rollback")
 	is := r.policy(tree)
-	r.same("after the rollback", labelsOfOld(was, is), is)
+	r.same("after the rollback", labelsOfOld(tree, was, is), is)
 	if r.starts() {
 		t.Error("it starts after the rollback")
 	}
@@ -111,8 +111,8 @@ func TestMariaDBElsewhere(t *testing.T) {
 }
 
 // labelsOfOld leaves files out that the server has removed or made since: these have the label of their directory.
-func labelsOfOld(was, is map[string]string) map[string]string {
-	const what = "labels of " + tree
+func labelsOfOld(tree string, was, is map[string]string) map[string]string {
+	what := "labels of " + tree
 	there := map[string]bool{}
 	for line := range strings.Lines(is[what]) {
 		_, file, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -176,7 +176,7 @@ func (r *rig) killed(since string, was map[string]string) {
 	r.stop()
 	r.does(nil, "selinux", "rollback")
 	is := r.policy(tree)
-	r.same("killed, applied again and rolled back", labelsOfOld(was, is), is)
+	r.same("killed, applied again and rolled back", labelsOfOld(tree, was, is), is)
 }
 
 // child says whether a process has a child with a word in its command line.

@@ -35,26 +35,44 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	testhost.RequireRoot(t)
-	if os.Getenv("BULKHEAD_LAB") != "1" {
-		t.Skip("needs a host that enforces SELinux: in the lab's machine `selinux` only")
-	}
+	inLab(t)
 	dir, err := os.MkdirTemp("/var/lib", "bhs")
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	r := rigIn(t, dir)
+	t.Cleanup(func() {
+		if t.Failed() { // the next test wants the policy as it was
+			t.Logf("denied lately:\n%s", r.must("sh", "-c", "ausearch -m AVC --raw | grep ^type=AVC | tail -n 400 | "+
+				"audit2allow; ausearch -m AVC --raw | grep ^type=AVC | tail -n 30"))
+			_ = r.command("selinux", "rollback").Run()
+		}
+	})
+	return r
+}
+
+func inLab(t *testing.T) {
+	t.Helper()
+	testhost.RequireRoot(t)
+	if os.Getenv("BULKHEAD_LAB") != "1" {
+		t.Skip("needs a host that enforces SELinux: in the lab's machine `selinux` only")
+	}
+}
+
+// rigIn is one whose directory is there already.
+func rigIn(t *testing.T, dir string) *rig {
+	t.Helper()
 	r := &rig{t: t, dir: dir, program: filepath.Join(dir, "bulkhead")}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
+	_ = os.Remove(r.program)
 	if err := os.Symlink(self, r.program); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		r.must("setenforce", "0") // of this machine, which is the test's
-		_ = os.RemoveAll(dir)
-	})
+	t.Cleanup(func() { r.must("setenforce", "0") }) // of this machine, which is the test's
 	return r
 }
 
@@ -75,6 +93,14 @@ func (r *rig) command(args ...string) *exec.Cmd {
 // does runs the program and expects success; v, if not nil, takes its JSON.
 func (r *rig) does(v any, args ...string) string {
 	r.t.Helper()
+	out, errs := r.silently(v, args...)
+	r.t.Logf("bulkhead %s\n%s%s", strings.Join(args, " "), out, errs)
+	return out
+}
+
+// silently is does without printing what the program prints.
+func (r *rig) silently(v any, args ...string) (out, errs string) {
+	r.t.Helper()
 	if v != nil {
 		args = append([]string{"--json"}, args...)
 	}
@@ -89,8 +115,7 @@ func (r *rig) does(v any, args ...string) string {
 			r.t.Fatalf("bulkhead %q: %v\n%s", args, err, o.String())
 		}
 	}
-	r.t.Logf("bulkhead %s\n%s%s", strings.Join(args, " "), o.String(), e.String())
-	return o.String()
+	return o.String(), e.String()
 }
 
 // policy is all that the host's SELinux is set up with: what is local, the modules, the booleans in force, the file

@@ -12,16 +12,21 @@ import (
 	"time"
 )
 
+// permits is a domain that is permissive.
+type permits struct {
+	Domain string `json:"domain"`
+	Ours   bool   `json:"by_bulkhead"`
+}
+
 // soaked is what `soak status` says, as far as it is needed here.
 type soaked struct {
-	Permissive []struct {
-		Domain string `json:"domain"`
-		Ours   bool   `json:"by_bulkhead"`
-	} `json:"permissive"`
+	Permissive  []permits `json:"permissive"`
 	Checkpoints []struct {
 		Name    string `json:"checkpoint"`
 		Denials int    `json:"denials"`
-		Groups  []struct {
+		// Rebooted says that the host was started anew in it.
+		Rebooted bool `json:"rebooted"`
+		Groups   []struct {
 			Rule     string   `json:"rule"`
 			Commands []string `json:"commands"`
 		} `json:"groups"`
@@ -142,7 +147,7 @@ func TestSoakWatchExport(t *testing.T) {
 	r.does(nil, "selinux", "soak", "end")
 	r.does(nil, "selinux", "rollback")
 	is := r.policy(tree)
-	r.same("after the rollback", labelsOfOld(was, is), is)
+	r.same("after the rollback", labelsOfOld(tree, was, is), is)
 }
 
 // exported has another team's files built, installed and taken back: with them the server starts though its domain is
@@ -163,5 +168,5 @@ func (r *rig) exported(since string) {
 	r.must("semanage", "permissive", "-a", "mysqld_t")
 	r.t.Logf("%s", r.must("sh", dir+"/undo.sh"))
 	is := r.policy(tree)
-	r.same("after undo.sh", labelsOfOld(was, is), is)
+	r.same("after undo.sh", labelsOfOld(tree, was, is), is)
 }

@@ -12,6 +12,8 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
+	"bulkhead/internal/confinement"
+	"bulkhead/internal/engine"
 	"bulkhead/internal/engine/recognise"
 	"bulkhead/internal/linux/audit"
 	"bulkhead/internal/linux/tunable/sepolicy"
@@ -20,6 +22,7 @@ import (
 	"bulkhead/internal/selinux/remedy"
 	"bulkhead/internal/selinux/verdict"
 	"bulkhead/internal/state"
+	"bulkhead/internal/transaction"
 )
 
 // from says which denials a plan is made of.
@@ -28,6 +31,7 @@ type from struct {
 	take    []string
 	domains []string
 	only    []string
+	check   bool
 }
 
 func (f *from) flags(c *cobra.Command) {
@@ -38,6 +42,8 @@ func (f *from) flags(c *cobra.Command) {
 		"domains of the databases of this host are known without")
 	c.Flags().StringArrayVar(&f.only, "only", nil, "of what is planned this `setting` alone, as \"port tcp/23306\"; "+
 		"may be given again")
+	c.Flags().BoolVar(&f.check, "check", false, "also what settings of databases that run name and the policy would "+
+		"deny, as selinux check finds it: the kernel logs a permissive denial once, and so the first of several ports")
 }
 
 // made is a plan with what it was made of.
@@ -104,7 +110,15 @@ func (s Session) remedies(cmd *cobra.Command, args []string, f *from, change boo
 	local := loaded.Local{Root: c.Host.Root, Found: m.found, Ours: m.ours, Files: c.Labels, Instances: instances,
 		Proc: c.Host.Proc}
 	m.report = verdict.Judge(m.log, m.found.Ask)
-	m.Plan = remedy.Of(cmd.Context(), m.report, local, o)
+	judged := *m.report
+	if f.check {
+		named, err := checked(cmd, c, instances)
+		if err != nil {
+			return nil, err
+		}
+		judged.Verdicts = slices.Concat(judged.Verdicts, named)
+	}
+	m.Plan = remedy.Of(cmd.Context(), &judged, local, o)
 	if len(f.only) == 0 {
 		return m, nil
 	}
@@ -113,6 +127,32 @@ func (s Session) remedies(cmd *cobra.Command, args []string, f *from, change boo
 			strings.Join(unknown, ", "))
 	}
 	return m, nil
+}
+
+// checked are verdicts of what settings of databases name, as check finds it.
+func checked(cmd *cobra.Command, c *transaction.Controller, instances []engine.Instance) ([]verdict.Verdict, error) {
+	named, err := confinement.Of(cmd.Context(), c.Host, instances, confinement.Options{})
+	if err != nil {
+		return nil, err
+	}
+	for _, why := range unchecked(named) {
+		render.Printf(cmd.ErrOrStderr(), "warning: --check: %s\n", why)
+	}
+	return remedy.Named(named.Findings), nil
+}
+
+// unchecked says what --check could not look at: a plan without that is not a plan in which nothing is needed.
+func unchecked(r *confinement.Report) (all []string) {
+	if len(r.Instances) == 0 {
+		all = append(all, "no database runs, so that no settings were looked at")
+	}
+	for _, i := range r.Instances {
+		all = append(all, i.NotAsked...)
+		if i.SELinux != nil {
+			all = append(all, i.SELinux.Undecided...)
+		}
+	}
+	return all
 }
 
 // ours says whether bulkhead has made a setting.
@@ -131,6 +171,9 @@ the rules that are needed and no others. What it leaves to you stands below, wit
 that would allow too much, a port of another service, a directory that is not one database's alone, a domain that is no
 database's, a path or a type that it cannot tell. Nothing is changed.
 
+In permissive mode the kernel logs an access once, so that of several ports or directories of one type the log has the
+first alone. --check adds those that settings of running databases name: leave them running for it.
+
 FILE is a log of this host; apply takes auditd's own logs alone.`,
 		Example: `  bulkhead selinux plan                           the audit log of this host
   bulkhead selinux plan --since "2026-11-25 08:00"
@@ -148,10 +191,18 @@ FILE is a log of this host; apply takes auditd's own logs alone.`,
 	return c
 }
 
+// basis says what something is planned for.
+func basis(denials int) string {
+	if denials == 0 {
+		return "what settings name"
+	}
+	return render.Count(denials, "denial", "denials")
+}
+
 func printPlan(out io.Writer, p *remedy.Plan) {
 	for _, set := range p.Settings {
 		render.Printf(out, "set     %s = %s\n", set.Name, sepolicy.Human(set.Value))
-		render.Printf(out, "  for   %s\n", render.Count(set.Denials, "denial", "denials"))
+		render.Printf(out, "  for   %s\n", basis(set.Denials))
 		for _, why := range set.Why[:min(most, len(set.Why))] {
 			render.Printf(out, "  why   %s\n", why)
 		}
@@ -164,8 +215,7 @@ func printPlan(out io.Writer, p *remedy.Plan) {
 		render.Println(out, "LEFT TO YOU")
 	}
 	for _, l := range p.Left {
-		render.Printf(out, "%s  %s, %s\n", l.Verdict, strings.TrimSuffix(l.What, ";"),
-			render.Count(l.Denials, "denial", "denials"))
+		render.Printf(out, "%s  %s, %s\n", l.Verdict, strings.TrimSuffix(l.What, ";"), basis(l.Denials))
 		render.Printf(out, "  why   %s\n", l.Why)
 		for _, do := range l.Do {
 			if do != l.What {

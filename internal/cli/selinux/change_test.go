@@ -18,7 +18,10 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/journal"
+	"bulkhead/internal/linux/audit"
 	"bulkhead/internal/linux/linuxtest"
+	"bulkhead/internal/selinux/remedy"
+	"bulkhead/internal/selinux/verdict"
 	"bulkhead/internal/transaction"
 )
 
@@ -37,6 +40,8 @@ SELINUXTYPE=targeted
 -- var/lib/mysql/a.ibd --
 -- data --
 symlink: /var/lib/mysql
+-- proc/sys/kernel/random/boot_id --
+6ec2e5a4-7d2a-4a36-9b1e-0f5e8a4f1c11
 -- var/lib/selinux/targeted/active/commit_num --
 1
 `
@@ -49,6 +54,7 @@ type lab struct {
 	fails   error  // of changes
 	does    func() // what a change does before it is answered
 	opens   func() // what is done before the state is opened
+	audits  func() (audit.Status, error)
 }
 
 func (l *lab) run(log string, args ...string) (string, error) {
@@ -78,7 +84,7 @@ func (l *lab) run(log string, args ...string) (string, error) {
 			}
 			return &api.Reply{}, l.fails
 		},
-		Who: func() string { return "test" },
+		Who: func() string { return "test" }, Audit: l.audits,
 	})...)
 	c.SetArgs(args)
 	c.SetIn(strings.NewReader(log))
@@ -95,8 +101,8 @@ type inTmp struct{}
 func (inTmp) Label(int) (string, error)  { return "system_u:object_r:tmp_t:s0", nil }
 func (inTmp) SetLabel(int, string) error { return errors.ErrUnsupported }
 
-// audit writes the log of auditd.
-func (l *lab) audit(text string) {
+// logs writes the log of auditd.
+func (l *lab) logs(text string) {
 	l.t.Helper()
 	file := filepath.Join(l.dir, "var/log/audit/audit.log")
 	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o600)); err != nil {
@@ -154,7 +160,7 @@ func TestPlanAndApply(t *testing.T) {
 			t.Errorf("%q is missing in\n%s", part, out)
 		}
 	}
-	l.audit(denials)
+	l.logs(denials)
 	if out, err = l.run("", "apply", "--take-port", "tcp/4444"); err != nil || len(l.changed) != 1 {
 		t.Fatalf("%v, %d changes\n%s", err, len(l.changed), out)
 	}
@@ -182,15 +188,36 @@ func TestPlanAndApply(t *testing.T) {
 	}
 }
 
+// With --check the databases that run are looked at, too; here none does, and that is said. A setting that no denial
+// stands behind says so.
+func TestPlanWithCheck(t *testing.T) {
+	l := newLab(t)
+	with, err := l.run(denials, "plan", "-", "--check")
+	without, other := l.run(denials, "plan", "-")
+	const none = "warning: --check: no database runs, so that no settings were looked at\n"
+	if err != nil || other != nil || with != none+without {
+		t.Errorf("%v, %v\n%s\n%s", err, other, with, without)
+	}
+	var out bytes.Buffer
+	printPlan(render.Printable(&out, 0), &remedy.Plan{Settings: []remedy.Setting{{Name: "selinux port tcp/4567",
+		Value: "mysqld_port_t"}}, Left: []remedy.Left{{Verdict: verdict.Label, What: "allow a b:dir search;"}}})
+	for _, part := range []string{"  for   what settings name\n",
+		"wrong label  allow a b:dir search, what settings name"} {
+		if !strings.Contains(out.String(), part) {
+			t.Errorf("%q is missing in\n%s", part, out.String())
+		}
+	}
+}
+
 // What a plan cannot do is said: nothing was denied, a port is none, or the policy is not here.
 func TestNoPlan(t *testing.T) {
 	l := newLab(t)
 	for _, verb := range []string{"plan", "apply"} {
-		l.audit("")
+		l.logs("")
 		if out, err := l.run("", verb); err != nil || !strings.Contains(out, "nothing to do") {
 			t.Errorf("%s of nothing: %v\n%s", verb, err, out)
 		}
-		l.audit(denials)
+		l.logs(denials)
 		if _, err := l.run("", verb, "--take-port", "4444"); err == nil || !strings.Contains(err.Error(),
 			"is not a port") {
 			t.Errorf("%s of a wrong port: %v", verb, err)
@@ -239,7 +266,7 @@ func TestInterrupted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.audit(denials)
+	l.logs(denials)
 	_, err = l.run("", "apply") // it is under way
 	if api.CodeOf(err) != api.CodeLocked {
 		t.Errorf("apply beside it: %v", err)

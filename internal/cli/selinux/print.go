@@ -49,7 +49,7 @@ func (v *view) fill(log *avc.Log, host loaded.Host, r *verdict.Report) {
 
 // meanings of verdicts, for the table.
 var meanings = map[verdict.Kind]string{
-	verdict.Script:     "a script starts a program that looks at everything",
+	verdict.Script:     "a script, or its program, looks at everything",
 	verdict.Label:      "a file has another label than it should",
 	verdict.Port:       "a port has another type than it should",
 	verdict.Domain:     "a program runs in another domain than it should",

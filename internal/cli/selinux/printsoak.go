@@ -39,7 +39,7 @@ type permissiveDomain struct {
 }
 
 // viewSoak looks at what is permissive, and at what was denied.
-func viewSoak(c *transaction.Controller, docs *state.Documents) *soakView {
+func (s Session) viewSoak(c *transaction.Controller, docs *state.Documents) *soakView {
 	v := &soakView{Open: !docs.Soak.At.IsZero(), Soak: docs.Soak, Checkpoints: []soak.Checkpoint{},
 		Left: soak.Left(docs.Soak), Notes: []string{}}
 	v.Soak.Checkpoints, v.Soak.Domains = render.OrEmpty(v.Soak.Checkpoints), render.OrEmpty(v.Soak.Domains)
@@ -56,7 +56,9 @@ func viewSoak(c *transaction.Controller, docs *state.Documents) *soakView {
 	log.Since(docs.Soak.At.Add(-time.Second))
 	v.Notes = append(v.Notes, log.Lost...)
 	loaded.Resolve(c.Host.Root, log.Denials)
-	v.Checkpoints, v.Others = soak.Of(log, docs.Soak, found.Ask, c.Now())
+	lost, notes := s.audited(c)
+	v.Notes = append(v.Notes, notes...)
+	v.Checkpoints, v.Others = soak.Of(log, docs.Soak, found.Ask, c.Now(), lost)
 	return v
 }
 
@@ -94,6 +96,25 @@ func printSoak(out io.Writer, v *soakView) {
 	if v.State == loaded.NoPolicy {
 		render.Println(out, noSELinux)
 	}
+	printPermissive(out, v)
+	for _, c := range v.Checkpoints {
+		printCheckpoint(out, c)
+	}
+	if v.Others > 0 {
+		render.Println(out)
+		render.Printf(out, "and %s of other domains; `bulkhead selinux explain` has them\n",
+			render.Count(v.Others, "denial", "denials"))
+	}
+	if v.Open && len(v.Left) > 0 {
+		printLeft(out, v)
+	}
+	for _, n := range v.Notes {
+		render.Printf(out, "note: %s\n", n)
+	}
+}
+
+// printPermissive names the domains that are permissive, by whom, and what to do about it.
+func printPermissive(out io.Writer, v *soakView) {
 	var ours, theirs []string
 	for _, p := range v.Permissive {
 		if p.Ours {
@@ -110,20 +131,9 @@ func printSoak(out io.Writer, v *soakView) {
 			"another\n", strings.Join(v.Enforced, ", "))
 	case !v.Open && len(ours) > 0:
 		render.Println(out, "`bulkhead selinux soak end` enforces what bulkhead has made permissive")
-	}
-	for _, c := range v.Checkpoints {
-		printCheckpoint(out, c)
-	}
-	if v.Others > 0 {
-		render.Println(out)
-		render.Printf(out, "and %s of other domains; `bulkhead selinux explain` has them\n",
-			render.Count(v.Others, "denial", "denials"))
-	}
-	if v.Open && len(v.Left) > 0 {
-		printLeft(out, v)
-	}
-	for _, n := range v.Notes {
-		render.Printf(out, "note: %s\n", n)
+	case !v.Open && len(theirs) > 0:
+		render.Println(out, "`semanage permissive -d DOMAIN` enforces what others have made permissive, and what a "+
+			"soak has whose record was lost")
 	}
 }
 
@@ -142,6 +152,16 @@ func printCheckpoint(out io.Writer, c soak.Checkpoint) {
 	render.Println(out)
 	render.Printf(out, "%s, from %s: %s\n", name, c.At.Local().Format(time.DateTime),
 		render.Count(c.Denials, "denial", "denials"))
+	if c.Lost == nil {
+		render.Println(out, "  whether records of audit got lost in that time is not known")
+	} else if *c.Lost > 0 {
+		render.Printf(out, "  LOST: %s of audit in that time, so that not all that was denied need be here: go "+
+			"through it again, with a larger backlog (auditctl -b 8192)\n",
+			render.Count(int(*c.Lost), "record", "records"))
+	}
+	if c.Rebooted {
+		render.Println(out, "  the host was started anew in that time; what was lost before is not known")
+	}
 	for _, g := range c.Groups {
 		render.Printf(out, "  %s by %s, %s: %s\n", g.Rule, orNone(g.Commands),
 			render.Count(g.Count, "time", "times"), g.Kind)

@@ -54,7 +54,7 @@ func TestExplain(t *testing.T) {
 	for _, part := range []string{
 		"40 denials in 44 lines of " + document, "37 of them were in permissive mode",
 		"not asked: the policy: the log is of another host",
-		"script       24      28       a script starts a program that looks at everything",
+		"script       24      28       a script, or its program, looks at everything",
 		"script: 28 denials of ss, 2018-05-31 ", "  not   allow mysqld_t NetworkManager_t:process getattr;\n",
 		"and 21 rules more; --json has all", `  do    change the script that starts "ss"`,
 		"  broad generic target: tmp_t", "  open  which type it should have", "  line 44: type=AVC msg=",

@@ -2,11 +2,13 @@ package selinux
 
 import (
 	"context"
+	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
 
 	"bulkhead/internal/api"
+	"bulkhead/internal/linux/audit"
 	"bulkhead/internal/linux/tunable/sepolicy"
 	"bulkhead/internal/state"
 	"bulkhead/internal/transaction"
@@ -24,6 +26,29 @@ type Session struct {
 	Do     func(ctx context.Context, q api.Request) (*api.Reply, error)
 	// Who is the person behind the command, for what is recorded.
 	Who func() string
+	// Audit asks for the state of auditing; nil is this kernel, where the host is not a captured one.
+	Audit func() (audit.Status, error)
+}
+
+// audited is what the kernel says of records that it has lost, and a note where nobody takes them.
+func (s Session) audited(c *transaction.Controller) (state.Audited, []string) {
+	ask := s.Audit
+	if ask == nil && c.Host.Root.Live() {
+		ask = audit.Of
+	}
+	boot, err := audit.Boot(c.Host.Root)
+	if ask == nil || err != nil {
+		return state.Audited{}, nil
+	}
+	status, err := ask()
+	switch {
+	case err != nil:
+		return state.Audited{}, []string{fmt.Sprintf("whether records of audit get lost is not known: %v", err)}
+	case status.PID == 0 || status.Enabled == 0:
+		return state.Audited{Boot: boot, Lost: status.Lost}, []string{"nobody takes the records of audit, so that " +
+			"denials do not come into the log: start auditd, and switch auditing on (auditctl -e 1)"}
+	}
+	return state.Audited{Boot: boot, Lost: status.Lost}, nil
 }
 
 // whole sees that no change stands half done, by which denials would be judged: one that was interrupted is undone

@@ -215,6 +215,7 @@ func (s Session) prepare(cmd *cobra.Command, args, domains []string) (now, was s
 		return now, was, nil, nil, hasBegun(was)
 	}
 	now = state.Soak{At: c.Now(), Checkpoints: []state.Checkpoint{}}
+	now.Audit, notes = s.audited(c)
 	if now.Domains, err = soaked(cmd, c, found, args, domains); err != nil {
 		return now, was, nil, nil, err
 	}
@@ -291,21 +292,31 @@ case has all of its own.`,
 			if err != nil {
 				return err
 			}
+			begins := state.Checkpoint{Name: args[0], At: c.Now()} // before the kernel forgets
+			var notes []string
+			begins.Audit, notes = s.audited(c)
 			c.Close()
-			if docs.Soak.At.IsZero() {
+			begun := docs.Soak.At
+			if begun.IsZero() {
 				return noSoak()
 			}
-			begins := state.Checkpoint{Name: args[0], At: c.Now()} // before the kernel forgets
-			notes, err := s.mark("checkpoint " + args[0])
+			more, err := s.mark("checkpoint " + args[0])
 			if err != nil {
 				return err
 			}
+			notes = append(notes, more...)
 			var now state.Soak
 			err = s.record(cmd.Context(), func(docs *state.Documents) error {
-				if docs.Soak.At.IsZero() {
+				switch {
+				case docs.Soak.At.IsZero():
 					return noSoak()
+				case !docs.Soak.At.Equal(begun):
+					return api.Errorf(api.CodeFailed, "give the same command again", "another soak has begun meanwhile")
 				}
 				docs.Soak.Checkpoints = append(docs.Soak.Checkpoints, begins)
+				slices.SortStableFunc(docs.Soak.Checkpoints, func(a, b state.Checkpoint) int { // of two at once
+					return a.At.Compare(b.At)
+				})
 				now = docs.Soak
 				return nil
 			})
@@ -331,7 +342,7 @@ checkpoint so far, and which cases are left with how to force each. Nothing is c
 				return err
 			}
 			defer c.Close()
-			v := viewSoak(c, docs)
+			v := s.viewSoak(c, docs)
 			return s.Print(v, func() { printSoak(s.Out, v) })
 		},
 	}
@@ -399,7 +410,7 @@ func (s Session) before(cmd *cobra.Command) (*soakView, *state.Documents, error)
 	if err := whole(cmd.Context(), c, true); err != nil {
 		return nil, nil, err
 	}
-	v := viewSoak(c, docs)
+	v := s.viewSoak(c, docs)
 	if !v.Open {
 		if v.Soak.Domains = permissive(docs.Tuned); len(v.Soak.Domains) == 0 {
 			return nil, nil, noSoak()

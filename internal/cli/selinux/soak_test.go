@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"bulkhead/internal/journal"
+	"bulkhead/internal/linux/audit"
 	"bulkhead/internal/linux/tunable/sepolicy"
 	"bulkhead/internal/state"
 )
@@ -26,7 +27,7 @@ func record(at time.Time, comm, source, target string) string {
 // back at its end what it made. What others have made permissive is told, and is not taken back.
 func TestSoak(t *testing.T) {
 	l := newLab(t)
-	l.audit("")
+	l.logs("")
 	runs := func(args string) string {
 		t.Helper()
 		out, err := l.run("", append([]string{"soak"}, strings.Fields(args)...)...)
@@ -61,14 +62,15 @@ func TestSoak(t *testing.T) {
 	time.Sleep(5 * time.Millisecond)
 	says("checkpoint stop-start", "stop-start begins")
 	second := time.Now()
-	l.audit(record(first.Add(-time.Hour), "old", "mysqld_t", "tmp_t") + record(first, "mariadbd", "mysqld_t", "nfs_t") +
+	l.logs(record(first.Add(-time.Hour), "old", "mysqld_t", "tmp_t") + record(first, "mariadbd", "mysqld_t", "nfs_t") +
 		record(second, "sh", "mysqld_t", "tmp_t") + record(second, "httpd", "kernel_t", "tmp_t"))
 	time.Sleep(5 * time.Millisecond)
 	says("status", "a soak of mysqld_t, init_t, since ", " by test\n", "before the first checkpoint, from ",
 		"NOT PERMISSIVE: mysqld_t; ", // the policy of this host never changes
 		"  allow mysqld_t nfs_t:file read; by mariadbd, 1 time: boolean\n    why the loaded policy allows",
 		"    do  setsebool -P use_nfs on\n",
-		": 1 denial\n  allow mysqld_t tmp_t:file read; by sh, 1 time: ", "and 1 denial of other domains",
+		": 1 denial\n  whether records of audit got lost in that time is not known\n"+
+			"  allow mysqld_t tmp_t:file read; by sh, 1 time: ", "and 1 denial of other domains",
 		"CASES LEFT\nsst-donor (of a Galera cluster)\n", "grastate.dat")
 	if out := runs("status"); strings.Contains(out, "old") || strings.Contains(out, "\nstop-start (") {
 		t.Errorf("it says\n%s", out)
@@ -79,7 +81,47 @@ func TestSoak(t *testing.T) {
 		q.EnforceFor != 0 || len(l.changed) != 2 {
 		t.Errorf("it asks for %+v", l.changed)
 	}
-	says("status", "no soak has begun")
+	says("status", "no soak has begun", "by others: init_t\n`semanage permissive -d DOMAIN` enforces what others have")
+}
+
+// Records that the kernel loses while a soak goes on are told at the checkpoint in which they got lost, and so is that
+// nobody takes them.
+func TestSoakLoses(t *testing.T) {
+	l := newLab(t)
+	l.logs("")
+	status, failed := audit.Status{Enabled: 1, PID: 1, Lost: 5}, error(nil)
+	l.audits = func() (audit.Status, error) { return status, failed }
+	says := func(args string, parts ...string) string {
+		t.Helper()
+		out, err := l.run("", append([]string{"soak"}, strings.Fields(args)...)...)
+		if err != nil {
+			t.Fatalf("soak %s: %v", args, err)
+		}
+		for _, part := range parts {
+			if !strings.Contains(out, part) {
+				t.Errorf("soak %s: %q is missing in\n%s", args, part, out)
+			}
+		}
+		return out
+	}
+	status.PID = 0
+	says("begin --domain mysqld_t", "note: nobody takes the records of audit")
+	status = audit.Status{Enabled: 1, PID: 1, Lost: 5}
+	says("checkpoint stop-start")
+	status.Lost = 17
+	says("checkpoint backup")
+	out := says("status", "LOST: 12 records of audit in that time")
+	if strings.Count(out, "LOST") != 1 || strings.Index(out, "LOST") > strings.Index(out, "\nbackup, from") {
+		t.Errorf("it is not of stop-start\n%s", out)
+	}
+	boot := filepath.Join(l.dir, "proc/sys/kernel/random/boot_id")
+	if err := os.WriteFile(boot, []byte("7a2b30ff-0000-4a36-9b1e-0f5e8a4f1c11\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	status.Lost = 0
+	says("status", "the host was started anew in that time")
+	failed = errors.New("no answer")
+	says("end", "note: whether records of audit get lost is not known: no answer", "LOST: 12 records")
 }
 
 // What cannot be begun is said, and nothing is recorded of it.
@@ -93,7 +135,7 @@ func TestNoSoak(t *testing.T) {
 		}
 	}
 	fails("audit.log", begin...)
-	l.audit("")
+	l.logs("")
 	fails("no type no_such_t", "soak", "begin", "--domain", "no_such_t")
 	fails("no database runs here", "soak", "begin")
 	l.fails = errors.New("semodule says no")
@@ -155,7 +197,7 @@ func (l *lab) made(domains ...string) {
 // permissive after the end of one, and a caller may be killed.
 func TestEndOfWhatIsPermissive(t *testing.T) {
 	l := newLab(t)
-	l.audit("")
+	l.logs("")
 	l.made("init_t") // as which the policy of this host has
 	if out, err := l.run("", "soak", "status"); err != nil || !strings.Contains(out, "`bulkhead selinux soak end`") {
 		t.Errorf("status: %v\n%s", err, out)
@@ -177,7 +219,7 @@ func TestEndOfWhatIsPermissive(t *testing.T) {
 // lost.
 func TestBeginThatFails(t *testing.T) {
 	l := newLab(t)
-	l.audit("")
+	l.logs("")
 	begin := []string{"soak", "begin", "--domain", "mysqld_t", "--reason"}
 	if _, err := l.run("", append(begin, "first")...); err != nil {
 		t.Fatal(err)
@@ -205,7 +247,7 @@ func TestBeginThatFails(t *testing.T) {
 // was ended meanwhile.
 func TestTwoSoaks(t *testing.T) {
 	l := newLab(t)
-	l.audit("")
+	l.logs("")
 	l.does = func() { l.made("mysqld_t") }
 	if _, err := l.run("", "soak", "begin", "--domain", "mysqld_t", "--domain", "init_t"); err != nil {
 		t.Fatal(err)
@@ -234,10 +276,44 @@ func TestTwoSoaks(t *testing.T) {
 	}
 }
 
+// A checkpoint that another overtakes comes before it; one of a soak that was ended does not come into the next one.
+func TestCheckpointsBesideOthers(t *testing.T) {
+	l := newLab(t)
+	l.logs("")
+	runs := func(args ...string) {
+		t.Helper()
+		if _, err := l.run("", append([]string{"soak"}, args...)...); err != nil {
+			t.Error(err)
+		}
+	}
+	beside := func(verbs func()) {
+		opened := 0
+		l.opens = func() {
+			if opened++; opened == 2 { // the checkpoint has looked
+				verbs()
+			}
+		}
+	}
+	runs("begin", "--domain", "mysqld_t")
+	beside(func() { runs("checkpoint", "second") })
+	runs("checkpoint", "first")
+	if all := l.documents().Soak.Checkpoints; len(all) != 2 || all[0].Name != "first" || all[1].Name != "second" {
+		t.Errorf("%+v", all)
+	}
+	beside(func() {
+		runs("end")
+		runs("begin", "--domain", "mysqld_t")
+	})
+	if _, err := l.run("", "soak", "checkpoint", "old"); err == nil || !strings.Contains(err.Error(),
+		"another soak has begun meanwhile") || len(l.documents().Soak.Checkpoints) > 0 {
+		t.Errorf("%v, %+v", err, l.documents().Soak)
+	}
+}
+
 // Without a log to read a soak can be ended all the same, and what is permissive is said.
 func TestSoakWithoutItsLog(t *testing.T) {
 	l := newLab(t)
-	l.audit("")
+	l.logs("")
 	if _, err := l.run("", "soak", "begin", "--domain", "mysqld_t"); err != nil {
 		t.Fatal(err)
 	}
@@ -277,7 +353,7 @@ func (l *lab) tuned(all ...state.Tuned) {
 // is nothing to enforce nothing is changed.
 func TestApplyWatch(t *testing.T) {
 	l := newLab(t)
-	l.audit(denials)
+	l.logs(denials)
 	if _, err := l.run("", "apply", "--watch", "1h"); err == nil || !strings.Contains(err.Error(),
 		"bulkhead has made no domain permissive") || len(l.changed) > 0 {
 		t.Errorf("nothing is permissive: %v, %+v", err, l.changed)
@@ -294,7 +370,7 @@ func TestApplyWatch(t *testing.T) {
 		q.EnforceFor != time.Hour || strings.Join(q.Rules, " ") != "selinux" {
 		t.Errorf("then %+v", q)
 	}
-	l.audit("")
+	l.logs("")
 	if _, err := l.run("", "apply", "--watch", "1h"); err != nil || len(l.changed) != 3 ||
 		l.changed[2].Verb != "tune rollback" {
 		t.Errorf("with nothing to set: %v, %+v", err, l.changed)

@@ -57,7 +57,7 @@ func (c *checking) fold() {
 	for i, f := range c.Findings {
 		above := -1 // the highest
 		for j, g := range c.Findings {
-			if g.tree && g.About == f.About && g.Denied == f.Denied && g.Want == f.Want && g.Want != "" &&
+			if g.Tree && g.About == f.About && g.Denied == f.Denied && g.Want == f.Want && g.Want != "" &&
 				strings.HasPrefix(f.Path, g.Path+"/") && (above < 0 || len(g.Path) < len(c.Findings[above].Path)) {
 				above = j
 			}

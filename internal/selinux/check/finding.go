@@ -101,9 +101,10 @@ type Finding struct {
 	Denied  bool     `json:"denied"`            // the loaded policy denies it
 	Why     string   `json:"why"`
 	Fix     []string `json:"fix"`
-	// way says that Path is a directory or a link on the way to what is meant: another finding of it says more. tree
-	// says that all below Path is meant.
-	way, tree bool
+	// Tree says that all below Path is meant.
+	Tree bool `json:"-"`
+	// way says that Path is a directory or a link on the way to what is meant: another finding of it says more.
+	way bool
 }
 
 // Checked is one path or port that was looked at.

@@ -330,7 +330,7 @@ func (c *checking) differs(p places.Place, f Finding, allowed func(string) bool,
 
 // fix says what puts a label right: that of the file contexts, or a file context of its own, or a narrow boolean.
 func (c *checking) fix(f *Finding, a policydb.Access, allowed func(string) bool, usual func() string, tree bool) {
-	f.tree = tree
+	f.Tree = tree
 	restore := "restorecon -v " + verdict.Quoted(f.Path)
 	if tree {
 		restore = "restorecon -R -v " + verdict.Quoted(f.Path)

@@ -50,6 +50,7 @@ func (l Local) Tree(ctx context.Context, at string) (remedy.Tree, error) {
 		switch {
 		case one.Path == "":
 			owner = one.User
+			t.Owned = slices.Contains(l.accounts(), int(owner))
 			lines = append(lines, kind)
 		case kind != types[path.Dir(full)]:
 			lines = append(lines, kind+" "+strconv.Quote(one.Path))
@@ -79,6 +80,21 @@ func (l Local) Tree(ctx context.Context, at string) (remedy.Tree, error) {
 		t.Labels = strings.Join(lines, "\n")
 	}
 	return t, err
+}
+
+// accounts are those that the databases of the host run as.
+func (l Local) accounts() (uids []int) {
+	pids := []int{}
+	for _, i := range l.Instances {
+		if !i.Container {
+			pids = append(pids, i.Main.PID)
+		}
+	}
+	procs, _ := l.Proc.Processes(procfs.Options{PIDs: pids}) // of one that has ended there is none
+	for _, p := range procs {
+		uids = append(uids, p.UID)
+	}
+	return uids
 }
 
 // Using are the databases whose data is at a path or below it, or that have files there open for writing. Those of

@@ -61,6 +61,10 @@ func TestTree(t *testing.T) {
 		!strings.HasPrefix(tree.Narrower, "/srv/db/www") || tree.Linked != "/srv/db/hard" || tree.Stranger != "" {
 		t.Errorf("%+v, %v", tree, err)
 	}
+	l.Proc, l.Instances = procfs.New(sysroot.New("/")), []engine.Instance{{Main: procfs.ID{PID: os.Getpid()}}}
+	if of, err := l.Tree(t.Context(), "/srv/db"); err != nil || !of.Owned || tree.Owned {
+		t.Errorf("of the account of a database: %v, without one: %v, %v", of.Owned, tree.Owned, err)
+	}
 	if _, err := l.Tree(t.Context(), "/data/a"); err == nil || !strings.Contains(err.Error(), "symbolic link") {
 		t.Errorf("through a link: %v", err)
 	}

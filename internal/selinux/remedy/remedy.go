@@ -21,7 +21,7 @@ type Setting struct {
 	Name  string   `json:"name"`
 	Value string   `json:"value"`
 	Why   []string `json:"why"`
-	// Denials are those that it puts right.
+	// Denials are those that it puts right; 0 is of what settings name.
 	Denials int `json:"denials"`
 	// InUse are databases that use files whose labels it changes.
 	InUse []string `json:"in_use"`
@@ -67,6 +67,8 @@ type Tree struct {
 	// Narrower is a file that the file contexts give another type than the path, Stranger one of another owner, Linked
 	// one with several names, Mounted a place at which something is mounted; "" is none.
 	Narrower, Stranger, Linked, Mounted string
+	// Owned says that its owner is the account of a database that runs.
+	Owned bool
 }
 
 // Host is asked what a plan needs to know beside the verdicts.
@@ -279,11 +281,12 @@ func (t Tree) mixed(v verdict.Verdict, may []string) string {
 }
 
 // contexts puts paths that want types of their own together to trees, one for each directory that a database has to
-// itself. One of which only the directory was denied is left: nothing tells that what is below is the database's, too.
+// itself. One of which only the directory was denied, and which no setting names, is left: nothing tells that what is
+// below is the database's, too.
 func (p *planner) contexts(ctx context.Context) {
 	dirs := map[string]bool{}
 	for _, t := range p.trees {
-		if t.Class != "dir" {
+		if t.inside() {
 			dirs[t.dir()] = true
 		}
 	}
@@ -322,7 +325,7 @@ func (p *planner) shared(ctx context.Context, tree string, all []place) string {
 		return err.Error()
 	case foreign != "":
 		return fmt.Sprintf("a local file context is there already for %s: change that one", foreign)
-	case !slices.ContainsFunc(all, func(t place) bool { return t.Class != "dir" }):
+	case !slices.ContainsFunc(all, place.inside):
 		return "only the directory itself was denied, and nothing in it, so whether all below it is the database's " +
 			"is not known: give it a type alone (`semanage fcontext` without \"(/.*)?\", `restorecon` without -R), " +
 			"or let the database use a directory of its own"
@@ -331,8 +334,12 @@ func (p *planner) shared(ctx context.Context, tree string, all []place) string {
 	if err != nil {
 		return err.Error()
 	}
-	if t.Narrower != "" {
+	switch {
+	case t.Narrower != "":
 		return fmt.Sprintf("the file contexts of this host have a type of its own for %s", t.Narrower)
+	case !t.Owned && !slices.ContainsFunc(all, func(t place) bool { return t.of.Count > 0 && t.inside() }):
+		return "only a setting names it, nothing in it was denied, and its owner is no account of a database that " +
+			"runs: it may be of another program"
 	}
 	for _, one := range all {
 		if why := t.mixed(one.of, slices.Concat(targets(all), one.Types)); why != "" {
@@ -349,6 +356,9 @@ func targets(all []place) (types []string) {
 	}
 	return types
 }
+
+// inside says whether what is in the directory is meant: something there was denied, or a setting names it.
+func (p place) inside() bool { return p.Class != "dir" || p.of.Count == 0 }
 
 // dir is the directory that a path is, or is in.
 func (p place) dir() string {

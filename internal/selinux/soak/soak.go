@@ -71,21 +71,42 @@ type Checkpoint struct {
 	Denials int `json:"denials"`
 	// Groups are these denials, with what puts them right.
 	Groups []verdict.Verdict `json:"groups"`
+	// Lost is how many records of audit the kernel has lost in it, of any program; nil is not known. Where the host was
+	// Rebooted in it, they are those since that boot; where the counter was set back (auditctl --reset-lost), since
+	// then.
+	Lost     *uint32 `json:"records_lost"`
+	Rebooted bool    `json:"rebooted,omitempty"`
+}
+
+// losses says what was lost from one reading to a later one.
+func (c *Checkpoint) losses(from, to state.Audited) {
+	if from.Boot == "" || to.Boot == "" {
+		return
+	}
+	lost := to.Lost
+	if c.Rebooted = from.Boot != to.Boot; !c.Rebooted && lost >= from.Lost {
+		lost -= from.Lost
+	}
+	c.Lost = &lost
 }
 
 // Of puts the denials of a soak's domains to its checkpoints. Others is how many denials of other domains there were
-// in that time. The clock decides: one that was set meanwhile puts some to the wrong checkpoint.
-func Of(log *avc.Log, s state.Soak, host verdict.Host, now time.Time) (all []Checkpoint, others int) {
-	all = []Checkpoint{{At: s.At}}
+// in that time. The clock decides: one that was set meanwhile puts some to the wrong checkpoint. Lost is what the
+// kernel says of records that it has lost, now.
+func Of(log *avc.Log, s state.Soak, host verdict.Host, now time.Time, lost state.Audited) (all []Checkpoint,
+	others int) {
+	all, read := []Checkpoint{{At: s.At}}, []state.Audited{s.Audit}
 	for _, p := range s.Checkpoints {
-		all = append(all, Checkpoint{Name: p.Name, At: p.At})
+		all, read = append(all, Checkpoint{Name: p.Name, At: p.At}), append(read, p.Audit)
 	}
+	read = append(read, lost)
 	for i := range all {
 		c := &all[i]
 		c.Until = now
 		if i+1 < len(all) {
 			c.Until = all[i+1].At
 		}
+		c.losses(read[i], read[i+1])
 		part := *log
 		part.Denials = nil
 		for _, d := range log.Denials {

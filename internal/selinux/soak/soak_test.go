@@ -32,7 +32,7 @@ func TestOf(t *testing.T) {
 	if err := log.Read(strings.NewReader(text), time.Time{}); err != nil {
 		t.Fatal(err)
 	}
-	all, others := soak.Of(log, s, verdict.Host{}, time.UnixMilli(5000))
+	all, others := soak.Of(log, s, verdict.Host{}, time.UnixMilli(5000), state.Audited{})
 	got := ""
 	for _, c := range all {
 		got += fmt.Sprintf("%s %d", c.Name, c.Denials)
@@ -44,6 +44,28 @@ func TestOf(t *testing.T) {
 	const want = " 1 tmp_t:mariadbd\nstop-start 2 bin_t:sh tmp_t:mariadbd\nbackup 0\nstop-start 1 etc_t:mariadbd\n"
 	if got != want || others != 1 {
 		t.Errorf("%d others, and\n%swant\n%s", others, got, want)
+	}
+}
+
+// Records that the kernel has lost are told of each checkpoint: by its counter, which begins anew with a boot, and
+// where somebody sets it back. Where it could not be read, nothing is told.
+func TestLosses(t *testing.T) {
+	at := func(ms int64, boot string, lost uint32) state.Checkpoint {
+		return state.Checkpoint{Name: "c", At: time.UnixMilli(ms), Audit: state.Audited{Boot: boot, Lost: lost}}
+	}
+	s := state.Soak{At: time.UnixMilli(1), Audit: state.Audited{Boot: "a", Lost: 7}, Checkpoints: []state.Checkpoint{
+		at(2, "a", 7), at(3, "a", 19), at(4, "a", 2), at(5, "b", 3), at(6, "", 0)}}
+	all, _ := soak.Of(&avc.Log{}, s, verdict.Host{}, time.UnixMilli(7), state.Audited{Boot: "b", Lost: 4})
+	got := ""
+	for _, c := range all {
+		if c.Lost == nil {
+			got += "unknown "
+			continue
+		}
+		got += fmt.Sprintf("%d:%v ", *c.Lost, c.Rebooted)
+	}
+	if want := "0:false 12:false 2:false 3:true unknown unknown "; got != want {
+		t.Errorf("it has %s, want %s", got, want)
 	}
 }
 

@@ -1,7 +1,10 @@
 package verdict
 
 import (
+	"bytes"
 	"fmt"
+	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -44,12 +47,12 @@ func apart(d avc.Denial) bool {
 		d.Target.Domain() && d.Source.Role != d.Target.Role
 }
 
-// script finds what a program does that looks at all processes.
+// script finds what a program does that looks at all processes, or at all that is right in "/".
 func (j *judge) script(sweeps sweeps) bool {
 	var blamed []avc.Denial
 	var left []avc.Denial
 	for _, d := range j.group.Denials {
-		if sweeps.blames(d) {
+		if sweeps.blames(d) || j.walks.blames(d) {
 			blamed = append(blamed, d)
 		} else {
 			left = append(left, d)
@@ -58,7 +61,23 @@ func (j *judge) script(sweeps sweeps) bool {
 	if len(blamed) == 0 {
 		return false
 	}
-	s := sweeps[sweeper{j.Source, blamed[0].Comm}]
+	if j.walks.blames(blamed[0]) {
+		j.walked(blamed)
+	} else {
+		j.swept(sweeps[sweeper{j.Source, blamed[0].Comm}], blamed)
+	}
+	if len(left) > 0 {
+		j.because("%d of the %d denials are not of %q: what follows is of these", len(left), j.Count, blamed[0].Comm)
+		j.left = left
+		j.Evidence = linesOf(left)
+		return false
+	}
+	j.Kind = Script
+	return true
+}
+
+// swept says of denials of a sweep what they come from.
+func (j *judge) swept(s *sweep, blamed []avc.Denial) {
 	j.because("%q looks at all processes: it was denied %s of %d other domains (%s)", s.comm, join(s.permissions()),
 		len(s.domains), some(s.names()))
 	j.because("a rule would name each domain that happens to run on this host, and the next one would be denied again")
@@ -70,14 +89,29 @@ func (j *judge) script(sweeps sweeps) bool {
 		j.undecided("the script that started %q: the log has no command line of its parent", s.comm)
 	}
 	j.fix("change the script that starts %q, so that it looks only at its own user's processes", s.comm)
-	if len(left) > 0 {
-		j.because("%d of the %d denials are not of %q: what follows is of these", len(left), j.Count, s.comm)
-		j.left = left
-		j.Evidence = linesOf(left)
-		return false
+}
+
+// walked says of denials of a walk what they come from.
+func (j *judge) walked(blamed []avc.Denial) {
+	w, comm := j.walks[walkerOf(blamed[0])], blamed[0].Comm
+	j.because("%q looks at all that is right in /, and does no more there: it was denied %s", comm,
+		some(slices.Sorted(maps.Keys(w.entries))))
+	j.because("a shell does so with a pattern such as /*/ that is not quoted; a rule would be for nothing")
+	var scripts []string
+	for _, word := range j.log.Processes[blamed[0].PID].Command {
+		if !path.IsAbs(word) || j.Files == nil {
+			continue
+		}
+		if text, err := j.Files.Read(word); err == nil && isScript(text) {
+			scripts = append(scripts, word)
+		}
 	}
-	j.Kind = Script
-	return true
+	if len(scripts) == 0 {
+		j.undecided("the script that %q runs: the log has no command line of it", comm)
+	} else {
+		j.because("it runs %s", join(scripts))
+	}
+	j.fix("nothing, where the case passes without a rule; else quote the pattern in the script")
 }
 
 // started says where a script has started the programs of denials: "FILE:LINE: text".
@@ -105,7 +139,7 @@ func (j *judge) started(denials []avc.Denial) (found []string) {
 // mentions finds the lines of a script that name a program.
 func mentions(files Files, script, program string) (found []string) {
 	text, err := files.Read(script)
-	if err != nil || !strings.HasPrefix(string(text), "#!") {
+	if err != nil || !isScript(text) {
 		return nil
 	}
 	n := 0
@@ -121,6 +155,8 @@ func mentions(files Files, script, program string) (found []string) {
 	}
 	return found
 }
+
+func isScript(text []byte) bool { return bytes.HasPrefix(text, []byte("#!")) }
 
 // domain finds programs that run in a domain that is only there to start others.
 func (j *judge) domain() bool {

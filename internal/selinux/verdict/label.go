@@ -9,8 +9,6 @@ import (
 	"bulkhead/internal/selinux/filecon"
 )
 
-var fileClasses = []string{"file", "dir", "lnk_file", "sock_file", "fifo_file", "chr_file", "blk_file"}
-
 // label finds files that have another label than they should have, and such that have one that nobody chose.
 func (j *judge) label(permissions []string) bool {
 	socket := j.Class == "unix_stream_socket" && slices.Contains(permissions, "connectto")

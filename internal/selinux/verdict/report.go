@@ -133,6 +133,7 @@ type judge struct {
 	Host
 	Verdict
 	log   *avc.Log
+	walks walks
 	group avc.Group
 	left  []avc.Denial
 }

@@ -8,6 +8,7 @@ package verdict
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -16,10 +17,10 @@ import (
 
 // Judge gives a verdict on each group of denials, sorted by what puts it right.
 func Judge(log *avc.Log, host Host) *Report {
-	sweeps := sweepsOf(log.Denials)
+	sweeps, walks := sweepsOf(log.Denials), walksOf(log.Denials)
 	r := &Report{Verdicts: []Verdict{}, Rules: []string{}}
 	for _, g := range avc.Groups(log.Denials) {
-		j := &judge{Host: host, log: log, group: g, left: g.Denials, Verdict: verdictOf(g)}
+		j := &judge{Host: host, log: log, walks: walks, group: g, left: g.Denials, Verdict: verdictOf(g)}
 		j.decide(sweeps)
 		if j.Needed != "" {
 			r.Rules = append(r.Rules, j.Needed)
@@ -80,13 +81,13 @@ func (j *judge) decide(sweeps sweeps) {
 	}
 }
 
-// linesOf gives the first denials, a different target or program first.
+// linesOf gives the first denials, a different target, port or program first.
 func linesOf(denials []avc.Denial) []Line {
 	lines := []Line{}
 	seen := map[string]bool{}
 	for _, again := range []bool{false, true} {
 		for _, d := range denials {
-			what := d.Comm + " " + cmp.Or(d.Path, d.Name)
+			what := fmt.Sprint(d.Comm, " ", cmp.Or(d.Path, d.Name), " ", d.Port)
 			if len(lines) == shown || seen[what] != again || again && slices.ContainsFunc(lines, func(l Line) bool {
 				return l.Number == d.Line
 			}) {
