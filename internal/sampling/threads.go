@@ -64,6 +64,16 @@ func spentBy(files *metrics.Reader) func(*cgroup.Tree, cgroup.Dir) (microseconds
 	}
 }
 
+// tidsOf are the threads of a directory: those of the last list where it slept since, else they are listed anew. One
+// that is gone has none.
+func (t *threads) tidsOf(w *Watched, d cgroup.Dir, still bool) (tids []int, listed bool) {
+	if tids, listed = t.tids[d]; still && listed && w == t.of {
+		return tids, true
+	}
+	tids, err := t.list(w.tree, d)
+	return tids, err == nil
+}
+
 // source reads every thread of the groups that are watched. Of a directory that has used no CPU time since the last
 // reading only those threads are read that were not known then: the others did nothing. Its threads are not even listed
 // before the agent's next full look: a fork and an exit take CPU time, so that one can come or go without any only when
@@ -82,12 +92,7 @@ func (t *threads) source(k *Kernel) collect.Source {
 			all := work{ranOn: map[int]time.Duration{}}
 			for _, d := range dirs {
 				still := t.slept(w.tree, d, spent)
-				tids, listed := t.tids[d]
-				if !still || !listed || w != t.of {
-					var err error
-					tids, err = t.list(w.tree, d) // one that is gone has none
-					listed = err == nil
-				}
+				tids, listed := t.tidsOf(w, d, still)
 				if listed { // else it is tried again the next time
 					lists[d] = tids
 				}

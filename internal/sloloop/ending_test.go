@@ -15,10 +15,10 @@ import (
 // When a group that copies a data directory ends is told by what it has read of it, and why that is not known.
 func TestEnds(t *testing.T) {
 	begun := time.Unix(1_700_000_000, 0)
-	size := int64(1000)
+	whole := int64(1000)
 	var failed error
 	l := &Loops{host: &host{directories: map[string]string{"a/backup": "/data"}},
-		o: Options{Size: func(context.Context, string) (int64, error) { return size, failed }}}
+		o: Options{Size: func(context.Context, string) (int64, error) { return whole, failed }}}
 	says := func(group string, at time.Duration) string {
 		h := api.SLOHeld{Limit: group, Value: "1", Policy: "2"}
 		l.ends(t.Context(), &h, group, begun.Add(at))
@@ -33,7 +33,7 @@ func TestEnds(t *testing.T) {
 			Collectors: []observe.Reading{{Name: observe.Threads, Told: true}}})
 	}
 	answered := func() {
-		for c := l.copies["a/backup"]; len(c.size) == 0; {
+		for c := l.copies["a/backup"]; len(c.size) == 0 && c.told == (size{}); { // or was taken already
 			time.Sleep(time.Millisecond)
 		}
 	}
