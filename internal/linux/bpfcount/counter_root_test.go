@@ -353,8 +353,9 @@ func TestManyGroupsOnAnyCPU(t *testing.T) {
 // Of more groups than can be counted the first are, groups that go make room, and what was counted stays.
 func TestMoreGroupsThanCanBeCounted(t *testing.T) {
 	c := counting(t)
-	b := groupsOf(t, "a")
+	b := groupsOf(t, "a", "b")
 	b.spin(t, "a", 0)
+	b.spin(t, "b", 0) // a task that runs alone is not switched, and its time is counted when it is
 	check(t, c.Watch(b.ids))
 	time.Sleep(300 * time.Millisecond)
 	last := time.Duration(0)
