@@ -10,8 +10,6 @@ import (
 
 	"bulkhead/internal/linux/nlattr"
 	"bulkhead/internal/linux/sysroot"
-
-	"golang.org/x/sys/unix"
 )
 
 // Sender is a TCP connection that a process holds, and what it has sent so far (struct tcp_info).
@@ -43,22 +41,7 @@ const (
 // Senders lists the TCP connections of the calling thread's network namespace that a process holds. The error is
 // errors.ErrUnsupported where the kernel does not tell what they sent (before 4.19).
 func Senders() ([]Sender, error) {
-	var all []Sender
-	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
-		body := inetRequest(family, 1<<tcpEstablished|1<<tcpCloseWait)
-		body[2] = 1 << (inetInfo - 1)
-		answer, err := askDiag(unix.NLM_F_DUMP, body)
-		if errors.Is(err, unix.ENOENT) && family == unix.AF_INET6 {
-			continue // no IPv6
-		}
-		if err == nil {
-			all, err = parseSenders(answer, all)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("list connections: %w", err)
-		}
-	}
-	return all, nil
+	return dumpTCP("list connections", 1<<tcpEstablished|1<<tcpCloseWait, 1<<(inetInfo-1), parseSenders)
 }
 
 // Elsewhere says whether a process is in another network namespace than this one, so that Senders has none of its
@@ -74,35 +57,22 @@ func Elsewhere(root *sysroot.FS, pid int) bool {
 
 // parseSenders adds the connections of an answer of inet_diag to a list, without those that no process holds.
 func parseSenders(answer []byte, all []Sender) ([]Sender, error) {
-	var wrong error
-	eachMessage(answer, func(kind uint16, m []byte) {
-		if kind != diagByFamily {
-			return
-		}
-		if len(m) < inetMsgSize {
-			wrong = fmt.Errorf("a message of %d bytes", len(m))
-			return
-		}
-		s := Sender{Inode: binary.NativeEndian.Uint32(m[inetInode:])}
-		if s.Inode == 0 {
-			return
-		}
+	return parseDiag(answer, all, func(m []byte, inode uint32) (s Sender, err error) {
 		info, _ := nlattr.Find(m[inetMsgSize:], inetInfo)
 		if len(info) < infoSize {
-			wrong = fmt.Errorf("the kernel does not tell what connections sent (since 4.19): %w",
+			return s, fmt.Errorf("the kernel does not tell what connections sent (since 4.19): %w",
 				errors.ErrUnsupported)
-			return
 		}
 		microseconds := func(n uint64) time.Duration { return time.Duration(n) * time.Microsecond }
-		s.Local, s.Remote = inetAddress(m, inetSource, 4), inetAddress(m, inetTarget, 6)
-		s.Sent = binary.NativeEndian.Uint64(info[infoSent:])
-		s.Busy = microseconds(binary.NativeEndian.Uint64(info[infoBusy:]))
-		s.PeerFull = microseconds(binary.NativeEndian.Uint64(info[infoPeerFull:]))
-		s.RoundTrip = microseconds(uint64(binary.NativeEndian.Uint32(info[infoRTT:])))
+		s = Sender{Inode: inode, Local: inetAddress(m, inetSource, 4), Remote: inetAddress(m, inetTarget, 6),
+			Sent:      binary.NativeEndian.Uint64(info[infoSent:]),
+			Busy:      microseconds(binary.NativeEndian.Uint64(info[infoBusy:])),
+			PeerFull:  microseconds(binary.NativeEndian.Uint64(info[infoPeerFull:])),
+			RoundTrip: microseconds(uint64(binary.NativeEndian.Uint32(info[infoRTT:]))),
+		}
 		if least := binary.NativeEndian.Uint32(info[infoLeastRTT:]); least != ^uint32(0) {
 			s.Least = microseconds(uint64(least))
 		}
-		all = append(all, s)
+		return s, nil
 	})
-	return all, wrong
 }

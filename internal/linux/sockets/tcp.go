@@ -40,17 +40,25 @@ const (
 // TCP lists the TCP sockets of the calling thread's network namespace that a process holds. The error is
 // errors.ErrUnsupported where the kernel does not tell their groups (before 5.8).
 func TCP() ([]TCPSocket, error) {
-	var all []TCPSocket
+	return dumpTCP("list sockets", tcpOwned, 0, parseTCPDiag)
+}
+
+// dumpTCP lists the TCP sockets in some states (a bit for each) of the calling thread's network namespace, with what
+// the extensions of inet_diag (a bit for each, from 1) tell of them.
+func dumpTCP[S any](what string, states uint32, extensions byte, parse func([]byte, []S) ([]S, error)) ([]S, error) {
+	var all []S
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
-		answer, err := askDiag(unix.NLM_F_DUMP, inetRequest(family, tcpOwned))
+		body := inetRequest(family, states)
+		body[2] = extensions
+		answer, err := askDiag(unix.NLM_F_DUMP, body)
 		if errors.Is(err, unix.ENOENT) && family == unix.AF_INET6 {
 			continue // no IPv6
 		}
 		if err == nil {
-			all, err = parseTCPDiag(answer, all)
+			all, err = parse(answer, all)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("list sockets: %w", err)
+			return nil, fmt.Errorf("%s: %w", what, err)
 		}
 	}
 	return all, nil
@@ -66,6 +74,23 @@ func inetRequest(family byte, states uint32) []byte {
 
 // parseTCPDiag adds the sockets of an answer of inet_diag to a list, without those that no process holds.
 func parseTCPDiag(answer []byte, all []TCPSocket) ([]TCPSocket, error) {
+	return parseDiag(answer, all, func(m []byte, inode uint32) (s TCPSocket, err error) {
+		group, ok := nlattr.Uint64(m[inetMsgSize:], inetCgroupID)
+		if !ok {
+			return s, fmt.Errorf("the kernel does not tell the group of a socket (since 5.8): %w",
+				errors.ErrUnsupported)
+		}
+		s = TCPSocket{Inode: inode, Listening: m[1] == tcpListen, Cgroup: group, Local: inetAddress(m, inetSource, 4)}
+		if !s.Listening {
+			s.Remote = inetAddress(m, inetTarget, 6)
+		}
+		return s, nil
+	})
+}
+
+// parseDiag adds the sockets of an answer of inet_diag to a list, each by its struct inet_diag_msg and what follows it;
+// not those that no process holds. The last error counts.
+func parseDiag[S any](answer []byte, all []S, socket func(m []byte, inode uint32) (S, error)) ([]S, error) {
 	var wrong error
 	eachMessage(answer, func(kind uint16, m []byte) {
 		if kind != diagByFamily {
@@ -75,18 +100,14 @@ func parseTCPDiag(answer []byte, all []TCPSocket) ([]TCPSocket, error) {
 			wrong = fmt.Errorf("a message of %d bytes", len(m))
 			return
 		}
-		s := TCPSocket{Inode: binary.NativeEndian.Uint32(m[inetInode:]), Listening: m[1] == tcpListen}
-		if s.Inode == 0 {
+		inode := binary.NativeEndian.Uint32(m[inetInode:])
+		if inode == 0 {
 			return
 		}
-		group, ok := nlattr.Uint64(m[inetMsgSize:], inetCgroupID)
-		if !ok {
-			wrong = fmt.Errorf("the kernel does not tell the group of a socket (since 5.8): %w", errors.ErrUnsupported)
+		s, err := socket(m, inode)
+		if err != nil {
+			wrong = err
 			return
-		}
-		s.Cgroup = group
-		if s.Local = inetAddress(m, inetSource, 4); !s.Listening {
-			s.Remote = inetAddress(m, inetTarget, 6)
 		}
 		all = append(all, s)
 	})
