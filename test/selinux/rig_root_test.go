@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"bulkhead/internal/cli"
+	"bulkhead/internal/selinux/remedy"
 	"bulkhead/internal/testhost"
 )
 
@@ -96,6 +97,22 @@ func (r *rig) does(v any, args ...string) string {
 	out, errs := r.silently(v, args...)
 	r.t.Logf("bulkhead %s\n%s%s", strings.Join(args, " "), out, errs)
 	return out
+}
+
+// plans holds values of a plan for what was denied since a time against those that are wanted, by the settings' names.
+func (r *rig) plans(since string, wanted map[string]string) {
+	r.t.Helper()
+	var plan remedy.Plan
+	r.does(&plan, "selinux", "plan", "--since", since)
+	planned := map[string]string{}
+	for _, s := range plan.Settings {
+		planned[s.Name] = s.Value
+	}
+	for name, want := range wanted {
+		if planned[name] != want {
+			r.t.Errorf("the plan has %q for %s, want %s", planned[name], name, want)
+		}
+	}
 }
 
 // silently is does without printing what the program prints.
