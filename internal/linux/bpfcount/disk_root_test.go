@@ -1,0 +1,299 @@
+//go:build root
+
+package bpfcount
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"bulkhead/internal/testhost"
+)
+
+// reading reads 4 KiB at random places of a file, past the page cache, one after the other. For each line on its input
+// it does so for so many nanoseconds, and says how many it read, and how long that took together.
+func reading(file string) {
+	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_DIRECT, 0)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	buf := make([]byte, 8192)
+	buf = buf[4096-int(uintptr(unsafe.Pointer(&buf[0]))%4096):][:4096]
+	for {
+		var span int64
+		if _, err := fmt.Scanln(&span); err != nil {
+			return
+		}
+		n, took := 0, time.Duration(0)
+		for end := time.Now().Add(time.Duration(span)); time.Now().Before(end); n++ {
+			begun := time.Now()
+			if _, err := unix.Pread(fd, buf, rand.Int64N(fileSize/4096)*4096); err != nil {
+				fmt.Println(err)
+				return
+			}
+			took += time.Since(begun)
+		}
+		fmt.Println(n, took.Nanoseconds())
+	}
+}
+
+const fileSize = 64 << 20
+
+// disks are two groups, and a file for each, on the same device.
+type disks struct {
+	*bench
+
+	c     *Counter
+	dir   string
+	files map[string]string
+}
+
+// onDisks begins to count two groups at the device of the test's files. The test is skipped where that is none which does
+// itself what it is asked for, and where this kernel cannot count.
+func onDisks(t testing.TB) *disks {
+	t.Helper()
+	d := &disks{c: counting(t), bench: groupsOf(t, "victim", "hog"), files: map[string]string{}}
+	var why *MissingError
+	if errors.As(d.c.Disks(), &why) && why.Why == OldKernel {
+		t.Skip(why)
+	}
+	check(t, d.c.Disks())
+	var err error
+	d.dir, err = os.MkdirTemp("/var/tmp", "bulkhead-disks-")
+	check(t, err)
+	t.Cleanup(func() { check(t, os.RemoveAll(d.dir)) })
+	for name := range d.dirs {
+		d.files[name] = filepath.Join(d.dir, name)
+		f, err := os.Create(d.files[name])
+		check(t, err)
+		for range fileSize >> 20 {
+			_, err = f.Write(make([]byte, 1<<20))
+			check(t, err)
+		}
+		check(t, errors.Join(f.Sync(), f.Close()))
+	}
+	check(t, d.c.Watch(d.ids))
+	check(t, d.c.WatchDisks(deviceOf(t, d.dir), nil))
+	return d
+}
+
+// deviceOf is the whole disk that a file system is on.
+func deviceOf(t testing.TB, file string) []uint32 {
+	t.Helper()
+	var st unix.Stat_t
+	check(t, unix.Stat(file, &st))
+	sys, err := filepath.EvalSymlinks(fmt.Sprintf("/sys/dev/block/%d:%d", unix.Major(st.Dev), unix.Minor(st.Dev)))
+	if err != nil {
+		t.Skipf("the file system of %s is on no block device: %v", file, err)
+	}
+	if _, err := os.Stat(sys + "/partition"); err == nil {
+		sys = filepath.Dir(sys)
+	}
+	if _, err := os.Stat(sys + "/mq"); err != nil {
+		t.Skipf("%s has no requests of its own", sys)
+	}
+	text, err := os.ReadFile(sys + "/dev")
+	check(t, err)
+	var major, minor uint32
+	_, err = fmt.Sscanf(string(text), "%d:%d", &major, &minor)
+	check(t, err)
+	return []uint32{Device(major, minor)}
+}
+
+// reader is a process of a group that reads its file when it is asked to: it gives how often, and how long that took.
+func (d *disks) reader(t testing.TB, group string) func(span time.Duration) (n uint64, took time.Duration) {
+	t.Helper()
+	in, out := d.child(t, "read "+d.files[group], group, 0)
+	return func(span time.Duration) (n uint64, took time.Duration) {
+		_, err := fmt.Fprintln(in, span.Nanoseconds())
+		check(t, err)
+		_, err = fmt.Fscanln(out, &n, &took)
+		check(t, err)
+		return n, took
+	}
+}
+
+// meanwhile is what was counted of disks while something was done.
+func (d *disks) meanwhile(t testing.TB, do func()) map[string]Disk {
+	t.Helper()
+	before, err := d.c.Read()
+	check(t, err)
+	do()
+	time.Sleep(50 * time.Millisecond) // what was asked for is done
+	after, err := d.c.Read()
+	check(t, err)
+	all := map[string]Disk{}
+	for name, w := range after {
+		is, was := *w.Disk, before[name].Disk
+		is.Waited -= was.Waited
+		is.Own -= was.Own
+		is.Outside -= was.Outside
+		is.WrittenBack -= was.WrittenBack
+		is.Older -= was.Older
+		is.Requests -= was.Requests
+		is.Lost -= was.Lost
+		sum := is.Own + is.Outside + is.WrittenBack + is.Older
+		others := map[string]time.Duration{}
+		for other, d := range is.Others {
+			others[other] = d - was.Others[other]
+			sum += others[other]
+		}
+		is.Others = others
+		t.Logf("%s: %+v", name, is)
+		if (sum - is.Waited).Abs() > time.Millisecond {
+			t.Errorf("%s: rows are %v, waited %v", name, sum, is.Waited)
+		}
+		if is.Older > is.Waited/10 || is.Lost > is.Requests/20 {
+			t.Errorf("%s: %v of %v unexplained, %d of %d lost", name, is.Older, is.Waited, is.Lost, is.Requests)
+		}
+		all[name] = is
+	}
+	return all
+}
+
+// A group that is alone at a disk waits for itself, for as many requests as it made, and for as long as it saw itself;
+// another one, which asks with many at a time, has nearly all of its waiting.
+func TestWhoseRequests(t *testing.T) {
+	d := onDisks(t)
+	st, err := CountCost()
+	check(t, err)
+	defer st.Close()
+	read := d.reader(t, "victim")
+	var n uint64
+	var took time.Duration
+	alone := d.meanwhile(t, func() { n, took = read(2 * time.Second) })["victim"]
+	t.Logf("alone it read %d times in %v", n, took)
+	if alone.Requests < n || alone.Requests > n+n/100+10 {
+		t.Errorf("%d requests were counted, it made %d", alone.Requests, n)
+	}
+	if alone.Waited > took || alone.Waited < took/2 {
+		t.Errorf("it waited %v by what was counted, %v as it saw it", alone.Waited, took)
+	}
+	if other := alone.Others["hog"]; other != 0 {
+		t.Errorf("the hog does nothing, and has %v", other)
+	}
+	for _, name := range diskPrograms {
+		st, _ := d.c.disk.loaded.Programs[name].Stats()
+		t.Log(name, st.RecursionMisses, st.RunCount)
+	}
+	hog := testhost.DirectReader(t, d.files["hog"])
+	check(t, d.tree.Move(d.dirs["hog"], hog.ID))
+	done := make(chan testhost.Rate, 1)
+	var rate testhost.Rate
+	beside := d.meanwhile(t, func() {
+		go func() { done <- hog.Random(3 * time.Second) }()
+		time.Sleep(time.Second)
+		n, took = read(time.Second)
+		rate = <-done
+	})
+	t.Logf("beside the hog it read %d times in %v; the hog read %.0f a second", n, took, rate.Ops)
+	v := beside["victim"]
+	if v.Others["hog"] < v.Waited/2 || v.Requests < n {
+		t.Errorf("of %v the hog has %v", v.Waited, v.Others["hog"])
+	}
+	if v.Waited > took || v.Waited < took/2 {
+		t.Errorf("it waited %v by what was counted, %v as it saw it", v.Waited, took)
+	}
+	if h := beside["hog"]; float64(h.Requests) < 2*rate.Ops || h.Own < h.Waited/2 {
+		t.Errorf("the hog: %+v", h)
+	}
+}
+
+// What is written through the page cache by who is in no group, and comes to the disk later, nobody waits for. The kernel
+// writes it, and the wait of others is blamed on that.
+func TestWhatIsWrittenBack(t *testing.T) {
+	d := onDisks(t)
+	read := d.reader(t, "victim")
+	got := d.meanwhile(t, func() {
+		stop, ended := make(chan struct{}), make(chan error, 1)
+		go func() { ended <- writeBack(d.files["hog"], stop) }()
+		read(2 * time.Second)
+		close(stop)
+		check(t, <-ended)
+	})
+	if v := got["victim"]; v.WrittenBack < v.Waited/10 || v.Others["hog"] != 0 {
+		t.Errorf("of %v the kernel has %v, and the hog, which does nothing, %v", v.Waited, v.WrittenBack,
+			v.Others["hog"])
+	}
+	if h := got["hog"]; h.Waited != 0 {
+		t.Errorf("the hog waits for %v", h.Waited)
+	}
+}
+
+// writeBack writes a file through the page cache again and again, and has threads of the kernel bring it to the disk.
+func writeBack(file string, stop chan struct{}) error {
+	f, err := os.OpenFile(file, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	data := make([]byte, fileSize)
+	for {
+		select {
+		case <-stop:
+			return nil
+		default:
+		}
+		if _, err := f.WriteAt(data, 0); err != nil {
+			return err
+		}
+		if err := unix.Syncfs(int(f.Fd())); err != nil {
+			return err
+		}
+	}
+}
+
+// Where programs of disks cannot be loaded, CPUs are counted all the same, and it is said why.
+func TestDisksAreLeftOut(t *testing.T) {
+	whole := blockObject
+	blockObject = blockObject[:100]
+	defer func() { blockObject = whole }()
+	c := counting(t)
+	check(t, c.Watch(map[string][]uint64{"a": {1 << 40}}))
+	check(t, c.WatchDisks([]uint32{Device(8, 0)}, map[string][]uint64{"a": {1 << 40}}))
+	got, err := c.Read()
+	check(t, err)
+	var why *MissingError
+	if got["a"] == nil || got["a"].Disk != nil || !errors.As(c.Disks(), &why) {
+		t.Errorf("%+v; disks: %v", got["a"], c.Disks())
+	}
+}
+
+// BenchmarkRequest is what a request costs: told to the device and done, at as many as this disk does.
+func BenchmarkRequest(b *testing.B) {
+	d := onDisks(b)
+	hog := testhost.DirectReader(b, d.files["hog"])
+	check(b, d.tree.Move(d.dirs["hog"], hog.ID))
+	stats, err := CountCost()
+	if err != nil {
+		b.Skip(err)
+	}
+	defer stats.Close()
+	took := func() (ns, requests float64) {
+		for _, name := range diskPrograms {
+			s, err := d.c.disk.loaded.Programs[name].Stats()
+			check(b, err)
+			ns += float64(s.Runtime)
+			if name == "count_complete" {
+				requests = float64(s.RunCount)
+			}
+		}
+		return ns, requests
+	}
+	before, done := took()
+	begun := time.Now()
+	for b.Loop() {
+		hog.Random(time.Second)
+	}
+	after, now := took()
+	b.ReportMetric((after-before)/(now-done), "ns/request")
+	b.ReportMetric((now-done)/time.Since(begun).Seconds(), "requests/s")
+}
