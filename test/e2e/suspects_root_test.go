@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -136,6 +137,7 @@ func TestSuspectsOfCPU(t *testing.T) {
 
 // A writer on the disk of a reader is its first suspect of all groups.
 func TestSuspectsOfDisk(t *testing.T) {
+	t.Setenv("TMPDIR", "/var/tmp") // on a disk, also where /tmp is in memory
 	s := newSite(t)
 	s.loaded("", map[string]string{"victim": reads, "guilty": writes, "bystander": idles})
 	r := s.suspects("victim", "--for", "4s")
@@ -320,5 +322,45 @@ func TestSuspectsAreCounted(t *testing.T) {
 	limited := ofCPU(s.suspects("victim", "--for", "4s"))
 	if limited.Rows[0].Who != attribution.OwnLimit || limited.Rows[0].Grade != attribution.Counted {
 		t.Errorf("it is held back, and first is %+v", limited.Rows[0])
+	}
+}
+
+// Where BPF programs count requests, who writes directly is blamed for that as counted, and the source says so. Without
+// them it is estimated. Who writes through the page cache is the first of groups all the same.
+func TestSuspectsAreCountedAtDisks(t *testing.T) {
+	t.Setenv("TMPDIR", "/var/tmp") // on a disk, also where /tmp is in memory
+	for _, guilty := range []string{writes, dirties} {
+		s := newSite(t)
+		s.loaded("", map[string]string{"victim": reads, "guilty": guilty, "bystander": idles})
+		r := s.suspects("victim", "--for", "4s")
+		one := r.Resources[1]
+		if strings.Contains(one.Source, "no BPF programs count") {
+			t.Skipf("this kernel cannot count: %s", one.Source)
+		}
+		if got := first(r, "disk"); got != "guilty" || !strings.Contains(one.Source, "BPF programs on requests") {
+			t.Errorf("the first suspect is %q, by %s", got, one.Source)
+		}
+		without := s.suspects("victim", "--for", "4s", "--no-bpf").Resources[1]
+		if strings.Contains(without.Source, "BPF") {
+			t.Errorf("the source is %q", without.Source)
+		}
+		for _, row := range slices.Concat(one.Rows, without.Rows) {
+			if row.Who == attribution.Other && row.Group == "bystander" && row.Share > 0.05 {
+				t.Errorf("who does nothing is blamed: %+v", row)
+			}
+		}
+		if guilty == dirties {
+			continue
+		}
+		for _, row := range one.Rows {
+			if row.Group == "guilty" && row.Grade != attribution.Counted {
+				t.Errorf("%+v", row)
+			}
+		}
+		for _, row := range without.Rows {
+			if row.Group == "guilty" && row.Grade != attribution.Estimated {
+				t.Errorf("without BPF: %+v", row)
+			}
+		}
 	}
 }

@@ -2,7 +2,7 @@
 
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 //
-// Counts, by CPU group, how long requests to block devices took, and whose requests the device did meanwhile. Nothing is
+// Counts, by CPU group, how long requests to block devices took, and whose requests the device had meanwhile. Nothing is
 // sent for an event: user space reads the maps. docs/suspects.md tells what is counted; `make bpf` builds this file.
 //
 // The types below are those parts of the kernel's that are used. Offsets are taken from the BTF of the kernel that
@@ -13,6 +13,7 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
 
+typedef __u16 u16;
 typedef __u32 u32;
 typedef __u64 u64;
 typedef _Bool bool;
@@ -72,25 +73,29 @@ enum req_flag_bits {
 #define WRITE 1
 
 #define REQUESTS_BITS 14
-#define SEGMENTS 128 // a power of two
-#define DEPTH 8      // how many directories above its own a thread's group is looked for
+#define MOST_SLOTS 128
+#define DEPTH 8         // how many directories above its own a thread's group is looked for
+#define EPOCH_SHIFT 32  // an epoch has 4.3 s
+#define COST (128 << 10) // so many bytes cost a device as much as one request more
 
 // What user space sets before the programs are loaded.
 const volatile u32 slots = 16; // how many there are, of groups and the two below
 
 // The slots that are no group's: threads outside of groups, and what the kernel's own threads write for nobody knows
-// whom: page cache and journals. THE_SAME is the slot of whoever waits: the device did nothing for others.
+// whom: page cache and journals.
 #define OUTSIDE 0
 #define WRITTEN_BACK 1
-#define THE_SAME (~0u)
 
-// A request, from when it is told to the device, or its scheduler, until it is done. Requests that share an entry, by
-// their addresses, are not told apart: of the one that came first its bio tells the owner, if at all.
+// A request, from when it is told to the device, or its scheduler, until it is done. Of requests that share an entry, by
+// their addresses, only the one that came first is known.
 struct asked {
 	u64 request; // 0: none
 	u64 since;
 	u32 slot;
-	bool waits; // a thread of the group does: it asked itself, to read, or to write at once
+	u32 cost;
+	u32 epoch;
+	u16 suspect; // the slot of one of the requests that the device had then
+	u16 waits;   // a thread of the group does: it asked itself, to read, or to write at once
 };
 
 struct {
@@ -111,17 +116,14 @@ struct directories {
 struct directories groups SEC(".maps");
 struct directories owners SEC(".maps");
 
-// For whom a device worked, one after the other: a ring. A device works for who is done next, from when that one asked
-// or the one before was done. Neighbours that are of one group are one segment.
-struct segment {
-	u64 end;
-	u64 slot;
-};
-
+// What a device has to do: by slot what its requests cost, of this epoch and of the one before. What began earlier is
+// forgotten: the kernel does not run the programs for each end of a request, and what has ended unseen must not be blamed
+// for ever.
 struct device {
 	struct bpf_spin_lock lock;
-	u32 next; // where the next segment will be put
-	struct segment ring[SEGMENTS];
+	u32 epoch;
+	u32 cost[2][MOST_SLOTS];
+	u32 all[2]; // the sum of that
 };
 
 // The devices that are counted, by their numbers: those that do what they are asked for themselves.
@@ -133,13 +135,11 @@ struct {
 	__type(value, struct device);
 } devices SEC(".maps");
 
-// What was counted of a slot. Times are in nanoseconds, of the requests that somebody waits for. waited = older + what
-// blame has of it.
+// What was counted of a slot. blame has all of waited.
 struct count {
-	u64 waited;
-	u64 older; // it waited before the oldest segment of the ring
-	u64 done;  // requests, also those that nobody waits for
-	u64 lost;  // of these those whose beginning was not seen
+	u64 waited; // in nanoseconds, of the requests that somebody waits for
+	u64 done;   // requests, also those that nobody waits for
+	u64 lost;   // those of which only the beginning was seen, or only the end
 };
 
 struct {
@@ -150,7 +150,7 @@ struct {
 	__type(value, struct count);
 } counts SEC(".maps");
 
-// For how many nanoseconds requests of a slot waited while devices worked for another one.
+// For how many nanoseconds requests of a slot waited while devices had those of another one.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -200,26 +200,108 @@ static __always_inline struct asked *entry_of(u64 number)
 	return bpf_map_lookup_elem(&requests, &at);
 }
 
+static __always_inline struct device *device_of(struct request *rq)
+{
+	struct gendisk *disk;
+	u32 number;
+
+	if (bpf_core_field_exists(rq->q->disk))
+		disk = rq->q->disk;
+	else
+		disk = rq->rq_disk;
+	number = disk->major << 20 | disk->first_minor;
+	return bpf_map_lookup_elem(&devices, &number);
+}
+
+// turn begins another epoch, where it is time to. The lock of the device is held, here and below.
+static __always_inline void turn(struct device *d, u32 epoch)
+{
+	u32 i, gone = epoch - d->epoch;
+
+	if (!gone || gone >> 31) // or another CPU is ahead
+		return;
+	for (i = 0; i < MOST_SLOTS; i++) {
+		d->cost[epoch & 1][i] = 0;
+		if (gone > 1)
+			d->cost[(epoch - 1) & 1][i] = 0;
+	}
+	d->all[epoch & 1] = 0;
+	if (gone > 1)
+		d->all[(epoch - 1) & 1] = 0;
+	d->epoch = epoch;
+}
+
+// add adds a request, or takes it off.
+static __always_inline void add(struct device *d, struct asked *a, int sign)
+{
+	if (d->epoch - a->epoch < 2) {
+		d->cost[a->epoch & 1][a->slot & (MOST_SLOTS - 1)] += sign * a->cost;
+		d->all[a->epoch & 1] += sign * a->cost;
+	}
+}
+
+// draw gives the slot of one of the requests that a device has, each as likely as its part of the cost of all is.
+static __always_inline u32 draw(struct device *d, u32 random)
+{
+	u32 i, sum = 0, at = (u64)(d->all[0] + d->all[1]) * random >> 32;
+
+	for (i = 0; i < MOST_SLOTS && i < slots; i++) {
+		sum += d->cost[0][i] + d->cost[1][i];
+		if (sum > at)
+			return i;
+	}
+	return OUTSIDE;
+}
+
 static __always_inline int begin(struct request *rq)
 {
-	struct task_struct *p = bpf_get_current_task_btf();
-	u64 number = number_of(rq);
-	struct asked *a = entry_of(number);
+	u64 number = number_of(rq), since = rq->start_time_ns; // 0: the queue keeps no statistics
 	u32 sync = 1 << bpf_core_enum_value(enum req_flag_bits, __REQ_SYNC);
-	u64 since = rq->start_time_ns; // 0: the queue keeps no statistics
+	u32 operation = rq->cmd_flags & OPERATION, random;
+	struct asked *a = entry_of(number), old;
+	struct task_struct *p;
+	struct device *d;
+	struct count *n;
+	bool same;
 
-	if (!a || (a->request == number && (!since || a->since == since))) // it was put into a scheduler, or comes back
+	if (!a)
 		return 0;
+	same = a->request == number;
+	if (same && (!since || a->since == since)) // it was put into a scheduler, or comes back
+		return 0;
+	if (!since)
+		since = bpf_ktime_get_ns();
+	if (!same && a->request && (since >> EPOCH_SHIFT) - a->epoch < 2)
+		return 0;
+	d = device_of(rq);
+	if (!d)
+		return 0;
+	p = bpf_get_current_task_btf();
+	random = bpf_get_prandom_u32();
+	old = *a;
+	if (same) {
+		n = bpf_map_lookup_elem(&counts, &old.slot);
+		if (n)
+			__sync_fetch_and_add(&n->lost, 1);
+	}
+	a->request = 0;
+	a->waits = 0;
 	if (p->flags & PF_KTHREAD) {
 		a->slot = owner_of(rq);
-		a->waits = 0;
 	} else {
-		u32 operation = rq->cmd_flags & OPERATION;
-
 		a->slot = slot_of(&groups, &p->sched_task_group->css);
 		a->waits = a->slot != OUTSIDE && (operation == READ || (operation == WRITE && rq->cmd_flags & sync));
 	}
-	a->since = since ? since : bpf_ktime_get_ns();
+	a->since = since;
+	a->epoch = since >> EPOCH_SHIFT;
+	a->cost = (COST + rq->__data_len) >> 10;
+	bpf_spin_lock(&d->lock);
+	turn(d, a->epoch);
+	if (same)
+		add(d, &old, -1);
+	add(d, a, 1);
+	a->suspect = draw(d, random);
+	bpf_spin_unlock(&d->lock);
 	a->request = number;
 	return 0;
 }
@@ -236,103 +318,53 @@ int BPF_PROG(count_issue, struct request *rq)
 	return begin(rq);
 }
 
-// put adds a segment. The lock of the device is held.
-static __always_inline void put(struct device *d, u32 slot, u64 end)
+static __always_inline void add_blame(u32 waited, u32 had, u64 ns)
 {
-	struct segment *last = &d->ring[(d->next - 1) & (SEGMENTS - 1)];
-
-	if (last->end && last->slot == slot) {
-		last->end = end;
-		return;
-	}
-	last = &d->ring[d->next & (SEGMENTS - 1)];
-	last->end = end;
-	last->slot = slot;
-	d->next++;
-}
-
-static __always_inline void add_blame(u32 waited, u32 worked, u64 ns)
-{
-	u32 at = waited * slots + worked;
+	u32 at = waited * slots + had;
 	u64 *sum = bpf_map_lookup_elem(&blame, &at);
 
 	if (sum)
 		__sync_fetch_and_add(sum, ns);
 }
 
-// end adds up what a request of a slot has waited, where next is behind the last segment. Others may write the ring
-// meanwhile: behind that, and long after it over the oldest.
-static __always_inline void end(struct device *d, u32 next, u32 slot, struct count *n, u64 from, u64 until)
-{
-	u32 i;
-
-	__sync_fetch_and_add(&n->waited, until - from);
-	for (i = 1; i < SEGMENTS && until > from; i++) {
-		struct segment *s = &d->ring[(next - i) & (SEGMENTS - 1)];
-		u64 start = d->ring[(next - i - 1) & (SEGMENTS - 1)].end;
-		u32 worked = s->slot;
-
-		if (!start)
-			break;
-		if (start < from)
-			start = from;
-		if (start < until) {
-			add_blame(slot, worked == THE_SAME ? slot : worked, until - start);
-			until = start;
-		}
-	}
-	if (until > from)
-		__sync_fetch_and_add(&n->older, until - from);
-}
-
+// Half of what a request waited is blamed on one of those that the device had when it came, half on one of those that
+// it has when it is done: over many requests everybody has his part of what the device had meanwhile.
 SEC("tp_btf/block_rq_complete")
 int BPF_PROG(count_complete, struct request *rq, int error, unsigned int bytes)
 {
-	u64 now = bpf_ktime_get_ns(), since = 0, last, number = number_of(rq);
+	u64 now = bpf_ktime_get_ns(), number = number_of(rq), waited;
+	u32 random = bpf_get_prandom_u32(), suspect, slot;
 	struct asked *a = entry_of(number);
-	struct gendisk *disk;
 	struct device *d;
 	struct count *n;
-	u32 disk_number, slot, next;
-	bool waits = 0, lost;
+	bool lost;
 
 	if (!a || bytes < rq->__data_len) // the rest follows
 		return 0;
-	if (bpf_core_field_exists(rq->q->disk))
-		disk = rq->q->disk;
-	else
-		disk = rq->rq_disk;
-	disk_number = disk->major << 20 | disk->first_minor;
-	d = bpf_map_lookup_elem(&devices, &disk_number);
-	lost = a->request != number;
-	if (!lost) {
-		slot = a->slot;
-		since = a->since;
-		waits = a->waits;
-		a->request = 0;
-	}
+	d = device_of(rq);
 	if (!d)
 		return 0;
-	if (lost) {
-		slot = owner_of(rq);
-		since = rq->start_time_ns;
-	}
+	lost = a->request != number;
+	slot = lost ? owner_of(rq) : a->slot;
 	n = bpf_map_lookup_elem(&counts, &slot);
 	if (!n)
 		return 0;
 	__sync_fetch_and_add(&n->done, 1);
-	if (lost)
+	if (lost) {
 		__sync_fetch_and_add(&n->lost, 1);
+		return 0;
+	}
 	bpf_spin_lock(&d->lock);
-	last = d->ring[(d->next - 1) & (SEGMENTS - 1)].end;
-	if (last && since > last && since < now)
-		put(d, THE_SAME, since);
-	if (now > last)
-		put(d, slot, now);
-	next = d->next;
+	suspect = draw(d, random);
+	add(d, a, -1);
 	bpf_spin_unlock(&d->lock);
-	if (waits && since < now)
-		end(d, next, slot, n, since, now);
+	a->request = 0;
+	if (!a->waits || now <= a->since)
+		return 0;
+	waited = now - a->since;
+	__sync_fetch_and_add(&n->waited, waited);
+	add_blame(slot, a->suspect, waited / 2);
+	add_blame(slot, suspect, waited - waited / 2);
 	return 0;
 }
 

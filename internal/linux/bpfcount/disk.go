@@ -21,16 +21,17 @@ const writtenBack = 1
 // to be done at once. Several at a time count several times.
 type Disk struct {
 	Waited time.Duration
-	// Own is the part in which the device worked for the group itself, Others that for other groups, Outside that for
-	// what is in no group, and WrittenBack that for the kernel, which wrote page cache and journals of nobody knows whom.
+	// Own is the part of it that requests of the group itself were, by what they cost, of all that the device had
+	// meanwhile, Others that of other groups, Outside that of what is in no group, and WrittenBack that of the kernel,
+	// which wrote page cache and journals of nobody knows whom. They are drawn from what the device had when a request
+	// came, and when it was done.
 	Own, Outside, WrittenBack time.Duration
 	Others                    map[string]time.Duration
 	// Gone is what other groups had that are not watched any more.
 	Gone time.Duration
-	// Older is the rest of Waited: too many requests ago to tell whose the device did.
-	Older time.Duration
-	// Requests are those that were done, also those that nobody waits for. Lost are those whose beginning was not seen:
-	// nobody knows who asked, but for an owner that the kernel keeps with them.
+	// Requests are those that were done, also those that nobody waits for. Lost are those of which the end was not seen,
+	// which are not among these, or not the beginning: of these nobody knows who asked, but for an owner that the kernel
+	// keeps with them.
 	Requests, Lost uint64
 }
 
@@ -38,8 +39,8 @@ type Disk struct {
 type device [deviceSize]byte
 
 const (
-	deviceSize    = 8 + 128*2*word
-	diskCountSize = 4 * word
+	deviceSize    = 8 + 4*2*(mostSlots+1)
+	diskCountSize = 3 * word
 	mostDevices   = 1024
 )
 
@@ -136,9 +137,8 @@ func (c *Counter) readDisks(all map[string]*Waits) error {
 		}
 		d, n := w.Disk, counts[diskCountSize*slot:]
 		d.Waited += time.Duration(binary.NativeEndian.Uint64(n))
-		d.Older += time.Duration(binary.NativeEndian.Uint64(n[word:]))
-		d.Requests += binary.NativeEndian.Uint64(n[2*word:])
-		d.Lost += binary.NativeEndian.Uint64(n[3*word:])
+		d.Requests += binary.NativeEndian.Uint64(n[word:])
+		d.Lost += binary.NativeEndian.Uint64(n[2*word:])
 		if _, err := c.disk.blame.ReadAt(row, int64(slot*len(row))); err != nil {
 			return fmt.Errorf("read whose requests disks did: %w", err)
 		}

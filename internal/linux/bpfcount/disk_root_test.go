@@ -5,6 +5,7 @@ package bpfcount
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -137,10 +138,9 @@ func (d *disks) meanwhile(t testing.TB, do func()) map[string]Disk {
 		is.Own -= was.Own
 		is.Outside -= was.Outside
 		is.WrittenBack -= was.WrittenBack
-		is.Older -= was.Older
 		is.Requests -= was.Requests
-		is.Lost -= was.Lost
-		sum := is.Own + is.Outside + is.WrittenBack + is.Older
+		is.Lost -= was.Lost // of ends that were not seen it is known when the kernel takes the same request again
+		sum := is.Own + is.Outside + is.WrittenBack
 		others := map[string]time.Duration{}
 		for other, d := range is.Others {
 			others[other] = d - was.Others[other]
@@ -151,60 +151,77 @@ func (d *disks) meanwhile(t testing.TB, do func()) map[string]Disk {
 		if (sum - is.Waited).Abs() > time.Millisecond {
 			t.Errorf("%s: rows are %v, waited %v", name, sum, is.Waited)
 		}
-		if is.Older > is.Waited/10 || is.Lost > is.Requests/20 {
-			t.Errorf("%s: %v of %v unexplained, %d of %d lost", name, is.Older, is.Waited, is.Lost, is.Requests)
+		if is.Lost > is.Requests/20 {
+			t.Errorf("%s: %d of %d lost", name, is.Lost, is.Requests)
 		}
 		all[name] = is
 	}
 	return all
 }
 
-// A group that is alone at a disk waits for itself, for as many requests as it made, and for as long as it saw itself;
-// another one, which asks with many at a time, has nearly all of its waiting.
+// A group that is alone at a disk waits for itself, for as many requests as it made, and as long as the kernel says in
+// its statistics of the disk. Of what it waits more beside another one, which asks for much, that one has the most.
 func TestWhoseRequests(t *testing.T) {
 	d := onDisks(t)
-	st, err := CountCost()
-	check(t, err)
-	defer st.Close()
 	read := d.reader(t, "victim")
 	var n uint64
 	var took time.Duration
+	all, ms := d.kernel(t)
 	alone := d.meanwhile(t, func() { n, took = read(2 * time.Second) })["victim"]
-	t.Logf("alone it read %d times in %v", n, took)
-	if alone.Requests < n || alone.Requests > n+n/100+10 {
+	now, nowMs := d.kernel(t)
+	each := alone.Waited / time.Duration(alone.Requests)
+	t.Logf("alone it read %d times in %v: %v each; the disk did %d requests, reads in %d ms", n, took, each, now-all, nowMs-ms)
+	if !few(alone.Requests, n, 0.02) {
 		t.Errorf("%d requests were counted, it made %d", alone.Requests, n)
 	}
-	if alone.Waited > took || alone.Waited < took/2 {
-		t.Errorf("it waited %v by what was counted, %v as it saw it", alone.Waited, took)
+	// In the kernel's statistics is also the time until who waits was told, and these programs' own.
+	byKernel := time.Duration(nowMs-ms) * time.Millisecond
+	quiet := few(now-all, n, 0.01) // hardly anybody else uses the disk
+	if quiet && (alone.Waited < byKernel*3/4 || alone.Waited > byKernel*102/100) {
+		t.Errorf("it waited %v by what was counted, %d ms by statistics of the disk", alone.Waited, nowMs-ms)
 	}
-	if other := alone.Others["hog"]; other != 0 {
-		t.Errorf("the hog does nothing, and has %v", other)
-	}
-	for _, name := range diskPrograms {
-		st, _ := d.c.disk.loaded.Programs[name].Stats()
-		t.Log(name, st.RecursionMisses, st.RunCount)
+	if alone.Waited > took || alone.Others["hog"] != 0 || quiet && alone.Own < alone.Waited*9/10 {
+		t.Errorf("of %v as it saw it, others have too much: %+v", took, alone)
 	}
 	hog := testhost.DirectReader(t, d.files["hog"])
 	check(t, d.tree.Move(d.dirs["hog"], hog.ID))
 	done := make(chan testhost.Rate, 1)
 	var rate testhost.Rate
-	beside := d.meanwhile(t, func() {
-		go func() { done <- hog.Random(3 * time.Second) }()
+	got := d.meanwhile(t, func() {
+		go func() { done <- hog.Sequential(3 * time.Second) }()
 		time.Sleep(time.Second)
 		n, took = read(time.Second)
 		rate = <-done
 	})
-	t.Logf("beside the hog it read %d times in %v; the hog read %.0f a second", n, took, rate.Ops)
-	v := beside["victim"]
-	if v.Others["hog"] < v.Waited/2 || v.Requests < n {
-		t.Errorf("of %v the hog has %v", v.Waited, v.Others["hog"])
+	v, h := got["victim"], got["hog"]
+	more := v.Waited - time.Duration(v.Requests)*each
+	t.Logf("beside the hog it read %d times in %v, and waited %v more; the hog read %.0f MB/s", n, took, more,
+		rate.Bytes/1e6)
+	if !few(v.Requests, n, 0.02) || v.Waited > took {
+		t.Errorf("%d requests were counted, it made %d; %v of %v", v.Requests, n, v.Waited, took)
 	}
-	if v.Waited > took || v.Waited < took/2 {
-		t.Errorf("it waited %v by what was counted, %v as it saw it", v.Waited, took)
+	if v.Others["hog"] < more/2 {
+		t.Errorf("of %v, %v more than alone, the hog has %v", v.Waited, more, v.Others["hog"])
 	}
-	if h := beside["hog"]; float64(h.Requests) < 2*rate.Ops || h.Own < h.Waited/2 {
+	if h.Own < h.Waited/2 || h.Requests < uint64(3*rate.Ops*0.9) {
 		t.Errorf("the hog: %+v", h)
 	}
+}
+
+// few is whether numbers are the same but for a part: the kernel does not run the programs for each end of a request
+// (0 to 0.8 % were seen).
+func few(a, b uint64, part float64) bool { return math.Abs(float64(a)-float64(b)) <= part*float64(b)+5 }
+
+// kernel is what the kernel's statistics of the disk have: how many requests, and how many milliseconds of reads.
+func (d *disks) kernel(t testing.TB) (n, ms uint64) {
+	t.Helper()
+	number := deviceOf(t, d.dir)[0]
+	text, err := os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/stat", number>>20, number&(1<<20-1)))
+	check(t, err)
+	var writes, skip uint64
+	_, err = fmt.Sscan(string(text), &n, &skip, &skip, &ms, &writes)
+	check(t, err)
+	return n + writes, ms
 }
 
 // What is written through the page cache by who is in no group, and comes to the disk later, nobody waits for. The kernel

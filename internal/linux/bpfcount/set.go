@@ -64,6 +64,9 @@ func (s *set) attach() error {
 
 // detach has them count no more.
 func (s *set) detach() error {
+	if s == nil {
+		return nil
+	}
 	var errs []error
 	for _, l := range s.links {
 		errs = append(errs, l.Close())
