@@ -11,8 +11,8 @@ type rowKey struct {
 
 // countedAtDisks puts what BPF programs counted in the place of what was divided by use: but for the part of a limit of
 // v's own, and for time in which v waited and had no request that they saw, as when page cache has to be written first.
-// What the kernel wrote for nobody knows whom stays divided by who wrote page cache. It gives what was counted; nil where
-// nothing was.
+// What the kernel wrote for nobody knows whom stays divided by who wrote page cache. It gives what was counted; nil
+// where nothing was.
 func (w *Window) countedAtDisks(v *Group, devices []*onDevice, waited float64, b *blame) map[rowKey]float64 {
 	c := w.diskBlame(v)
 	requests := c.Own + c.Outside + c.WrittenBack + c.Nobody

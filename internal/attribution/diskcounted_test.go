@@ -66,8 +66,8 @@ func diskRows(t *testing.T, before, after record.Tick) (attribution.Resource, ma
 	return r.Resources[1], rows
 }
 
-// Whose requests the disk had is taken as it was counted, scaled to what PSI says was waited. What the kernel wrote back is
-// divided by who wrote page cache, and that is estimated.
+// Whose requests the disk had is taken as it was counted, scaled to what PSI says was waited. What the kernel wrote
+// back is divided by who wrote page cache, and that is estimated.
 func TestCountedAtDisks(t *testing.T) {
 	begin := time.Unix(1_800_000_000, 0)
 	seconds := func(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
@@ -96,8 +96,8 @@ func TestCountedAtDisks(t *testing.T) {
 	}
 }
 
-// For time in which it waited and had no request that was seen, use tells, as it does where none was counted; the source
-// says why.
+// For time in which it waited and had no request that was seen, use tells, as it does where none was counted; the
+// source says why.
 func TestDisksWithoutCountedRequests(t *testing.T) {
 	begin := time.Unix(1_800_000_000, 0)
 	seconds := func(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }

@@ -169,8 +169,8 @@ func diskBlameOf(s *top.State, group string) *DiskBlame {
 	return b
 }
 
-// blamed fills in the rates of rows of a metric, and gives those of other groups one by one, and of groups of which each
-// has too little to be listed.
+// blamed fills in the rates of rows of a metric, and gives those of other groups one by one, and of groups of which
+// each has too little to be listed.
 func blamed(s *top.State, group, metric, suspects string, rows map[string]*float64) (groups map[string]float64,
 	rest float64, known bool) {
 	rows[observe.BlamedGroups] = &rest

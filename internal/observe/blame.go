@@ -26,8 +26,9 @@ type Blame struct {
 	Involuntary uint64 `json:"involuntary_switches"`
 }
 
-// DiskBlame is for whom requests of a group to disks, for which its threads wait, waited since it was first read, as BPF
-// programs counted it. Several at a time count several times. Waited is the sum of all others but Requests and Lost.
+// DiskBlame is for whom requests of a group to disks, for which its threads wait, waited since it was first read, as
+// BPF programs counted it. Several at a time count several times. Waited is the sum of all others but Requests and
+// Lost.
 type DiskBlame struct {
 	Waited  time.Duration `json:"waited_ns"`
 	Own     time.Duration `json:"own_ns"`     // the disk had requests of the group itself

@@ -31,7 +31,6 @@ const (
 type counter interface {
 	Watch(groups map[string][]uint64) error
 	WatchDisks(devices []uint32, owners map[string][]uint64) error
-	Disks() error
 	Read() (map[string]*bpfcount.Waits, error)
 	Close() error
 }
@@ -47,6 +46,7 @@ type blame struct {
 	mu     sync.Mutex
 	counts counter // nil: nothing counts
 	why    error   // of the last failure, at failed
+	noDisk error   // why nothing is counted at disks
 	failed time.Time
 	end    *time.Timer
 	told   map[string]*toldOf
@@ -55,8 +55,8 @@ type blame struct {
 // toldOf is who is told of one by one of those that a group waits for.
 type toldOf struct{ cpu, disk suspects }
 
-// suspects are those that are told of one by one: each with what it had until then. last is what all had then, and waited
-// what the group had waited.
+// suspects are those that are told of one by one: each with what it had until then. last is what all had then, and
+// waited what the group had waited.
 type suspects struct {
 	since, last map[string]time.Duration
 	waited      time.Duration
@@ -88,8 +88,7 @@ func (b *blame) source(watched func() *Watched) collect.Source {
 		}
 		said, disks := counting(b.counts != nil, b.why), counting(false, b.why)
 		if b.counts != nil {
-			why := b.counts.Disks()
-			disks = counting(why == nil, why)
+			disks = counting(b.noDisk == nil, b.noDisk)
 		}
 		switch {
 		case said != nil && !said.On:
@@ -151,9 +150,7 @@ func (b *blame) read(w *Watched) (map[string]blamed, error) {
 	if err := b.counts.Watch(groups); err != nil {
 		return nil, err
 	}
-	if err := b.counts.WatchDisks(w.disks(), owners); err != nil {
-		return nil, err
-	}
+	b.noDisk = b.counts.WatchDisks(w.disks(), owners)
 	counted, err := b.counts.Read()
 	if err != nil {
 		return nil, err

@@ -34,9 +34,8 @@ func (f *fakeCounter) Watch(groups map[string][]uint64) error {
 }
 func (f *fakeCounter) WatchDisks(devices []uint32, owners map[string][]uint64) error {
 	f.devices, f.owners = devices, owners
-	return nil
+	return f.noDisks
 }
-func (f *fakeCounter) Disks() error                              { return f.noDisks }
 func (f *fakeCounter) Read() (map[string]*bpfcount.Waits, error) { return f.waits, nil }
 func (f *fakeCounter) Close() error                              { f.closed = true; return nil }
 

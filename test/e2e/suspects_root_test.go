@@ -188,6 +188,7 @@ var kindsOfCases = []struct{ what, resource, victim, guilty string }{
 // took in 95 % at least, and first of all in 95 % of those cases in which other programs of the machine had less than
 // half a CPU. With nobody guilty at most 1 of 20 verdicts names a group first. test/network has cases of the network.
 func TestSuspectsOfRandomCases(t *testing.T) {
+	t.Setenv("TMPDIR", "/var/tmp")
 	if os.Getenv("LONG") == "" {
 		t.Skip("takes twelve minutes: LONG=1")
 	}

@@ -271,7 +271,7 @@ static __always_inline int begin(struct request *rq)
 		return 0;
 	if (!since)
 		since = bpf_ktime_get_ns();
-	if (!same && a->request && (since >> EPOCH_SHIFT) - a->epoch < 2)
+	if (!same && a->request && (u32)(since >> EPOCH_SHIFT) - a->epoch + 1 < 3) // or one that began before it
 		return 0;
 	d = device_of(rq);
 	if (!d)

@@ -1,13 +1,14 @@
 // Package bpfcount counts by BPF programs, for CPU groups, how long threads that could run had no CPU, and who ran
-// there meanwhile, and how long their requests to disks took, and whose requests the disks did meanwhile: what no file of
-// the kernel tells. It works alike with cgroup v1, hybrid and v2, as it goes by the directories of the CPU controller.
+// there meanwhile, and how long their requests to disks took, and whose requests the disks did meanwhile: what no file
+// of the kernel tells. It works alike with cgroup v1, hybrid and v2, as it goes by the directories of the CPU
+// controller.
 //
 // The programs (count.bpf.c and block.bpf.c, Apache-2.0 or GPL-2.0) are on the kernel's tracepoints of switches and
-// wake-ups, and of requests. They send nothing; what they count is read when somebody wants to know it. They are neither
-// pinned nor attached to anything that outlives the process: they end with it, however it ends.
+// wake-ups, and of requests. They send nothing; what they count is read when somebody wants to know it. They are
+// neither pinned nor attached to anything that outlives the process: they end with it, however it ends.
 //
-// It takes kernel 5.5 with BTF, for disks 5.11, and CAP_BPF and CAP_PERFMON (before 5.8 CAP_SYS_ADMIN). `make bpf` makes
-// the objects.
+// It takes kernel 5.5 with BTF, for disks 5.11, and CAP_BPF and CAP_PERFMON (before 5.8 CAP_SYS_ADMIN). `make bpf`
+// makes the objects.
 package bpfcount
 
 import (
@@ -27,13 +28,6 @@ import (
 //go:embed count.bpf.o
 var object []byte
 
-// The slots that are no group's, as in count.bpf.c, and how many slots there are at least and at most: the memory of
-// the kernel that they take is 8 bytes times their square, for each CPU.
-const (
-	outside, idle         = 0, 1
-	leastSlots, mostSlots = 16, 128
-)
-
 // Most is how many groups can be counted. Others are outside.
 const Most = mostSlots - 2
 
@@ -42,10 +36,7 @@ type count struct {
 	Ran, Waited, Limited, Older, Waits, Voluntary, Involuntary, Lost uint64
 }
 
-const (
-	countSize = 8 * 8
-	word      = 8
-)
+const countSize = 8 * word
 
 // Waits is what threads in the directories of one group did since the group was first watched.
 type Waits struct {
@@ -70,15 +61,14 @@ type Waits struct {
 
 // Counter counts. It is for one goroutine at a time.
 type Counter struct {
-	cpu, disk *set
-	noDisks   error // why disk is nil
-	cpus      int
-	slots     int
+	cpu     *set
+	disk    *disks
+	noDisks error // why disk is nil
+	cpus    int
+	slots   int
 
 	names      []string          // by slot; "" of those that are no group's
 	groups     map[uint64]uint32 // slot of a directory
-	owners     map[uint64]uint32 // the same of the controller of disks
-	devices    map[uint32]device
 	generation uint32            // of groups
 	before     map[string]*Waits // what counters that are closed have counted
 }
@@ -94,7 +84,10 @@ func Open() (*Counter, error) {
 
 // Close ends the programs, and frees what they counted in.
 func (c *Counter) Close() error {
-	err := errors.Join(c.cpu.Close(), c.disk.Close())
+	err := c.cpu.Close()
+	if c.disk != nil {
+		err = errors.Join(err, c.disk.Close())
+	}
 	c.cpu, c.disk = nil, nil
 	return err
 }
@@ -118,8 +111,7 @@ func (c *Counter) open(slots int) (err error) {
 		return err
 	}
 	c.disk, c.noDisks = openDisks(slots)
-	c.slots, c.names, c.generation = slots, []string{outside: "", idle: ""}, 1
-	c.groups, c.owners, c.devices = map[uint64]uint32{}, map[uint64]uint32{}, map[uint32]device{}
+	c.slots, c.names, c.groups, c.generation = slots, []string{outside: "", idle: ""}, map[uint64]uint32{}, 1
 	return nil
 }
 
@@ -146,9 +138,6 @@ func (c *Counter) spec(slots int) (*ebpf.CollectionSpec, error) {
 	return sized(object, slots, map[string]int{"groups": directoriesMost, "cpu_state": c.cpus, "counts": c.cpus * slots,
 		"blame": c.cpus * slots * slots})
 }
-
-// directoriesMost is how many directories groups can have together. Those below them need not be told.
-const directoriesMost = 4096
 
 // Watch says which groups are counted from now on, by the numbers of their directories (see [Directory]). Threads in
 // directories below these are theirs, too, as far as those are not of another group. Of more groups than Most those
@@ -250,6 +239,25 @@ func (c *Counter) put(next map[uint64]uint32) error {
 	return c.cpu.loaded.Variables["generation"].Set(c.generation)
 }
 
+// WatchDisks says, after Watch, which devices are counted, by their numbers (see [Device]), and by which directories of
+// the controller of disks the kernel knows whom it works for itself: page cache is written by threads of the kernel,
+// and on cgroup v2 with the memory controller for an owner. A device that passes on what it is asked for is not to be
+// among them: it is counted below that. The error says why nothing is counted at disks.
+func (c *Counter) WatchDisks(devices []uint32, owners map[string][]uint64) error {
+	if c.disk == nil {
+		return c.noDisks
+	}
+	next := map[uint64]uint32{}
+	for name, ids := range owners {
+		for _, id := range ids {
+			if c.knows(name) && len(next) < directoriesMost {
+				next[id] = c.slot(name)
+			}
+		}
+	}
+	return c.disk.watch(devices, next)
+}
+
 // Read tells what was counted of each group that is watched now. One that is not has no figures, as they would stand
 // still while it waits.
 func (c *Counter) Read() (map[string]*Waits, error) {
@@ -293,7 +301,16 @@ func (c *Counter) all() (map[string]*Waits, error) {
 			c.share(w, slot, row)
 		}
 	}
-	return all, c.readDisks(all)
+	for slot := idle + 1; slot < len(c.names) && c.disk != nil; slot++ {
+		w := all[c.names[slot]]
+		if w.Disk == nil {
+			w.Disk = &Disk{Others: map[string]time.Duration{}}
+		}
+		if err := c.disk.add(w.Disk, slot, c.names); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 // add adds what was counted on a CPU.

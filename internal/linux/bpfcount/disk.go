@@ -13,8 +13,8 @@ import (
 //go:embed block.bpf.o
 var blockObject []byte
 
-// writtenBack is the slot, in block.bpf.c, of what threads of the kernel write for nobody knows whom. That of outside is
-// the same as for CPUs.
+// writtenBack is the slot, in block.bpf.c, of what threads of the kernel write for nobody knows whom. That of outside
+// is the same as for CPUs.
 const writtenBack = 1
 
 // Disk is how long requests of one group to disks took, as far as its threads wait for such: reads, and writes that are
@@ -29,9 +29,9 @@ type Disk struct {
 	Others                    map[string]time.Duration
 	// Gone is what other groups had that are not watched any more.
 	Gone time.Duration
-	// Requests are those that were done, also those that nobody waits for. Lost are those of which the end was not seen,
-	// which are not among these, or not the beginning: of these nobody knows who asked, but for an owner that the kernel
-	// keeps with them.
+	// Requests are those that were done, also those that nobody waits for. Lost are those of which the end was not
+	// seen, which are not among these, or not the beginning: of these nobody knows who asked, but for an owner that the
+	// kernel keeps with them.
 	Requests, Lost uint64
 }
 
@@ -47,8 +47,17 @@ const (
 // diskPrograms are attached in this order: whose end is seen is seen to begin, and else is of nobody.
 var diskPrograms = []string{"count_complete", "count_insert", "count_issue"}
 
-// openDisks loads the programs that count for disks. Errors: a *MissingError.
-func openDisks(slots int) (*set, error) {
+// disks are the programs that count for disks, and what they were told.
+type disks struct {
+	*set
+
+	slots   int
+	owners  map[uint64]uint32
+	devices map[uint32]device
+}
+
+// openDisks loads the programs. Errors: a *MissingError.
+func openDisks(slots int) (*disks, error) {
 	if err := blockTracepoint(); err != nil {
 		return nil, missing(err)
 	}
@@ -57,7 +66,10 @@ func openDisks(slots int) (*set, error) {
 		return nil, missing(err)
 	}
 	s, err := load(spec, diskPrograms)
-	return s, missing(err)
+	if err != nil {
+		return nil, missing(err)
+	}
+	return &disks{set: s, slots: slots, owners: map[uint64]uint32{}, devices: map[uint32]device{}}, nil
 }
 
 func diskSpec(slots int) (*ebpf.CollectionSpec, error) {
@@ -65,8 +77,8 @@ func diskSpec(slots int) (*ebpf.CollectionSpec, error) {
 		"counts": slots, "blame": slots * slots, "devices": mostDevices})
 }
 
-// blockTracepoint finds out whether tracepoints of requests tell these first: before 5.11 they told the queue first, and
-// the programs would take that for a request.
+// blockTracepoint finds out whether tracepoints of requests tell these first: before 5.11 they told the queue first,
+// and the programs would take that for a request.
 func blockTracepoint() error {
 	kernel, err := btf.LoadKernelSpec()
 	if err != nil {
@@ -77,84 +89,57 @@ func blockTracepoint() error {
 		return fmt.Errorf("tracepoint block_rq_issue: %w: %w", ebpf.ErrNotSupported, err)
 	}
 	if to, is := of.Type.(*btf.Pointer); is {
-		if f, is := to.Target.(*btf.FuncProto); is && len(f.Params) == 2 { // what is registered with it, and the request
-			return nil
+		if f, is := to.Target.(*btf.FuncProto); is && len(f.Params) == 2 {
+			return nil // what is registered with it, and the request
 		}
 	}
 	return fmt.Errorf("tracepoint block_rq_issue: %w", ebpf.ErrNotSupported)
 }
 
-// Disks says why it is not counted for whom groups wait at disks: a *MissingError, or nil where it is.
-func (c *Counter) Disks() error { return c.noDisks }
-
-// WatchDisks says, after Watch, which devices are counted, by their numbers (see [Device]), and by which directories of
-// the controller of disks the kernel knows whom it works for itself: page cache is written by threads of the kernel, and
-// on cgroup v2 with the memory controller for an owner. A device that passes on what it is asked for is not to be
-// among them: it is counted below that.
-func (c *Counter) WatchDisks(devices []uint32, owners map[string][]uint64) error {
-	if c.disk == nil {
-		return nil
+// watch says which devices are counted, and the slots of owners.
+func (d *disks) watch(devices []uint32, owners map[uint64]uint32) error {
+	if err := tell(d.loaded.Maps["owners"], d.owners, owners); err != nil {
+		return fmt.Errorf("tell the kernel the owners of requests: %w", err)
 	}
-	next := map[uint64]uint32{}
-	for name, ids := range owners {
-		for _, id := range ids {
-			if c.knows(name) && len(next) < directoriesMost {
-				next[id] = c.slot(name)
-			}
-		}
-	}
+	d.owners = owners
 	known := map[uint32]device{}
 	for _, number := range devices[:min(len(devices), mostDevices)] {
 		known[number] = device{}
 	}
-	if err := tell(c.disk.loaded.Maps["owners"], c.owners, next); err != nil {
-		return fmt.Errorf("tell the kernel the owners of requests: %w", err)
-	}
-	c.owners = next
-	if err := tell(c.disk.loaded.Maps["devices"], c.devices, known); err != nil {
+	if err := tell(d.loaded.Maps["devices"], d.devices, known); err != nil {
 		return fmt.Errorf("tell the kernel the devices: %w", err)
 	}
-	c.devices = known
+	d.devices = known
 	return nil
 }
 
-// Device is the number of a block device, as WatchDisks takes it.
+// Device is the number of a block device, as Counter.WatchDisks takes it.
 func Device(major, minor uint32) uint32 { return major<<20 | minor }
 
-// readDisks fills in what was counted for disks.
-func (c *Counter) readDisks(all map[string]*Waits) error {
-	if c.disk == nil {
-		return nil
-	}
-	counts, row := make([]byte, diskCountSize*c.slots), make([]byte, word*c.slots)
-	if _, err := c.disk.counts.ReadAt(counts, 0); err != nil {
+// add adds what was counted of the slot of a group, where names are those of all slots.
+func (d *disks) add(to *Disk, slot int, names []string) error {
+	counts, row := make([]byte, diskCountSize), make([]byte, word*len(names))
+	if _, err := d.counts.ReadAt(counts, int64(diskCountSize*slot)); err != nil {
 		return fmt.Errorf("read counts of disks: %w", err)
 	}
-	for slot := idle + 1; slot < len(c.names); slot++ {
-		w := all[c.names[slot]]
-		if w.Disk == nil {
-			w.Disk = &Disk{Others: map[string]time.Duration{}}
-		}
-		d, n := w.Disk, counts[diskCountSize*slot:]
-		d.Waited += time.Duration(binary.NativeEndian.Uint64(n))
-		d.Requests += binary.NativeEndian.Uint64(n[word:])
-		d.Lost += binary.NativeEndian.Uint64(n[2*word:])
-		if _, err := c.disk.blame.ReadAt(row, int64(slot*len(row))); err != nil {
-			return fmt.Errorf("read whose requests disks did: %w", err)
-		}
-		for other := range c.names {
-			ns := time.Duration(binary.NativeEndian.Uint64(row[word*other:]))
-			switch {
-			case ns == 0:
-			case other == slot:
-				d.Own += ns
-			case other == outside:
-				d.Outside += ns
-			case other == writtenBack:
-				d.WrittenBack += ns
-			default:
-				d.Others[c.names[other]] += ns
-			}
+	if _, err := d.blame.ReadAt(row, int64(word*d.slots*slot)); err != nil {
+		return fmt.Errorf("read whose requests disks had: %w", err)
+	}
+	to.Waited += time.Duration(binary.NativeEndian.Uint64(counts))
+	to.Requests += binary.NativeEndian.Uint64(counts[word:])
+	to.Lost += binary.NativeEndian.Uint64(counts[2*word:])
+	for other, name := range names {
+		ns := time.Duration(binary.NativeEndian.Uint64(row[word*other:]))
+		switch {
+		case ns == 0:
+		case other == slot:
+			to.Own += ns
+		case other == outside:
+			to.Outside += ns
+		case other == writtenBack:
+			to.WrittenBack += ns
+		default:
+			to.Others[name] += ns
 		}
 	}
 	return nil

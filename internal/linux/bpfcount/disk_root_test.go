@@ -48,8 +48,8 @@ func reading(file string) {
 
 const fileSize = 64 << 20
 
-// disks are two groups, and a file for each, on the same device.
-type disks struct {
+// twoAtDisk are two groups, and a file for each, on the same device.
+type twoAtDisk struct {
 	*bench
 
 	c     *Counter
@@ -57,16 +57,11 @@ type disks struct {
 	files map[string]string
 }
 
-// onDisks begins to count two groups at the device of the test's files. The test is skipped where that is none which does
-// itself what it is asked for, and where this kernel cannot count.
-func onDisks(t testing.TB) *disks {
+// onDisks begins to count two groups at the device of the test's files. The test is skipped where that is none which
+// does itself what it is asked for, and where this kernel cannot count.
+func onDisks(t testing.TB) *twoAtDisk {
 	t.Helper()
-	d := &disks{c: counting(t), bench: groupsOf(t, "victim", "hog"), files: map[string]string{}}
-	var why *MissingError
-	if errors.As(d.c.Disks(), &why) && why.Why == OldKernel {
-		t.Skip(why)
-	}
-	check(t, d.c.Disks())
+	d := &twoAtDisk{c: counting(t), bench: groupsOf(t, "victim", "hog"), files: map[string]string{}}
 	var err error
 	d.dir, err = os.MkdirTemp("/var/tmp", "bulkhead-disks-")
 	check(t, err)
@@ -82,7 +77,12 @@ func onDisks(t testing.TB) *disks {
 		check(t, errors.Join(f.Sync(), f.Close()))
 	}
 	check(t, d.c.Watch(d.ids))
-	check(t, d.c.WatchDisks(deviceOf(t, d.dir), nil))
+	err = d.c.WatchDisks(deviceOf(t, d.dir), nil)
+	var why *MissingError
+	if errors.As(err, &why) && why.Why == OldKernel {
+		t.Skip(why)
+	}
+	check(t, err)
 	return d
 }
 
@@ -110,7 +110,7 @@ func deviceOf(t testing.TB, file string) []uint32 {
 }
 
 // reader is a process of a group that reads its file when it is asked to: it gives how often, and how long that took.
-func (d *disks) reader(t testing.TB, group string) func(span time.Duration) (n uint64, took time.Duration) {
+func (d *twoAtDisk) reader(t testing.TB, group string) func(span time.Duration) (n uint64, took time.Duration) {
 	t.Helper()
 	in, out := d.child(t, "read "+d.files[group], group, 0)
 	return func(span time.Duration) (n uint64, took time.Duration) {
@@ -123,7 +123,7 @@ func (d *disks) reader(t testing.TB, group string) func(span time.Duration) (n u
 }
 
 // meanwhile is what was counted of disks while something was done.
-func (d *disks) meanwhile(t testing.TB, do func()) map[string]Disk {
+func (d *twoAtDisk) meanwhile(t testing.TB, do func()) map[string]Disk {
 	t.Helper()
 	before, err := d.c.Read()
 	check(t, err)
@@ -170,7 +170,8 @@ func TestWhoseRequests(t *testing.T) {
 	alone := d.meanwhile(t, func() { n, took = read(2 * time.Second) })["victim"]
 	now, nowMs := d.kernel(t)
 	each := alone.Waited / time.Duration(alone.Requests)
-	t.Logf("alone it read %d times in %v: %v each; the disk did %d requests, reads in %d ms", n, took, each, now-all, nowMs-ms)
+	t.Logf("alone it read %d times in %v: %v each; the disk did %d requests, reads in %d ms", n, took, each,
+		now-all, nowMs-ms)
 	if !few(alone.Requests, n, 0.02) {
 		t.Errorf("%d requests were counted, it made %d", alone.Requests, n)
 	}
@@ -213,7 +214,7 @@ func TestWhoseRequests(t *testing.T) {
 func few(a, b uint64, part float64) bool { return math.Abs(float64(a)-float64(b)) <= part*float64(b)+5 }
 
 // kernel is what the kernel's statistics of the disk have: how many requests, and how many milliseconds of reads.
-func (d *disks) kernel(t testing.TB) (n, ms uint64) {
+func (d *twoAtDisk) kernel(t testing.TB) (n, ms uint64) {
 	t.Helper()
 	number := deviceOf(t, d.dir)[0]
 	text, err := os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/stat", number>>20, number&(1<<20-1)))
@@ -224,8 +225,8 @@ func (d *disks) kernel(t testing.TB) (n, ms uint64) {
 	return n + writes, ms
 }
 
-// What is written through the page cache by who is in no group, and comes to the disk later, nobody waits for. The kernel
-// writes it, and the wait of others is blamed on that.
+// What is written through the page cache by who is in no group, and comes to the disk later, nobody waits for. The
+// kernel writes it, and the wait of others is blamed on that.
 func TestWhatIsWrittenBack(t *testing.T) {
 	d := onDisks(t)
 	read := d.reader(t, "victim")
@@ -275,12 +276,12 @@ func TestDisksAreLeftOut(t *testing.T) {
 	defer func() { blockObject = whole }()
 	c := counting(t)
 	check(t, c.Watch(map[string][]uint64{"a": {1 << 40}}))
-	check(t, c.WatchDisks([]uint32{Device(8, 0)}, map[string][]uint64{"a": {1 << 40}}))
+	said := c.WatchDisks([]uint32{Device(8, 0)}, map[string][]uint64{"a": {1 << 40}})
 	got, err := c.Read()
 	check(t, err)
 	var why *MissingError
-	if got["a"] == nil || got["a"].Disk != nil || !errors.As(c.Disks(), &why) {
-		t.Errorf("%+v; disks: %v", got["a"], c.Disks())
+	if got["a"] == nil || got["a"].Disk != nil || !errors.As(said, &why) {
+		t.Errorf("%+v; disks: %v", got["a"], said)
 	}
 }
 

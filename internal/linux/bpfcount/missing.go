@@ -80,8 +80,8 @@ func why(err error, noBTF bool, lockdown string) Why {
 }
 
 // ErrNoController says that a directory of cgroup v2 has not the controller that is asked for: the kernel takes its
-// threads, and what they ask of disks, as those of the nearest directory above it that has one, and the programs see them
-// there.
+// threads, and what they ask of disks, as those of the nearest directory above it that has one, and the programs see
+// them there.
 var ErrNoController = errors.New("it has not the controller")
 
 // Directory is the number of a directory of the cgroup file system, as Watch takes it. Errors: ErrNoController.

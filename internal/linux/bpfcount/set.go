@@ -9,6 +9,19 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
+// The slots that are no group's, as in count.bpf.c, and how many slots there are at least and at most: the memory of
+// the kernel that they take is 8 bytes times their square, for each CPU.
+const (
+	outside, idle         = 0, 1
+	leastSlots, mostSlots = 16, 128
+)
+
+// word is the size of a sum, in bytes.
+const word = 8
+
+// directoriesMost is how many directories groups can have together. Those below them need not be told.
+const directoriesMost = 4096
+
 // set is an object that is loaded: programs, and what they count in.
 type set struct {
 	loaded        *ebpf.Collection
