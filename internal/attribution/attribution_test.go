@@ -85,6 +85,7 @@ func drawWindow(t *rapid.T) *attribution.Window {
 		}
 		if rapid.Bool().Draw(t, "counted at disks") {
 			g.DiskBlame = &attribution.DiskBlame{Own: rapid.Float64Range(0, 4).Draw(t, "own"),
+				Service:     rapid.Float64Range(0, 4).Draw(t, "service"),
 				Outside:     rapid.Float64Range(0, 4).Draw(t, "outside"),
 				Nobody:      rapid.Float64Range(0, 4).Draw(t, "nobody"),
 				WrittenBack: rapid.Float64Range(0, 4).Draw(t, "written back"), Groups: map[string]float64{

@@ -208,6 +208,9 @@ func (w *Window) describeDisk(v *Group, row *Row, devices []*onDevice) {
 		row.Did, row.Command = w.holds(v, "io.")
 	case OwnLoad:
 		row.Did, _ = onDisks(v, devices)
+	case Service:
+		did, _ := onDisks(v, devices)
+		row.Did = "takes so long for a request with nothing in its way; " + v.Name + " " + did
 	case Other:
 		g := w.group(row.Group)
 		row.Role, row.Engine = g.Role, g.Engine

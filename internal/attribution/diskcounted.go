@@ -15,7 +15,7 @@ type rowKey struct {
 // where nothing was.
 func (w *Window) countedAtDisks(v *Group, devices []*onDevice, waited float64, b *blame) map[rowKey]float64 {
 	c := w.diskBlame(v)
-	requests := c.Own + c.Outside + c.WrittenBack + c.Nobody
+	requests := c.Service + c.Own + c.Outside + c.WrittenBack + c.Nobody
 	for _, d := range c.Groups {
 		requests += d
 	}
@@ -30,7 +30,9 @@ func (w *Window) countedAtDisks(v *Group, devices []*onDevice, waited float64, b
 		b.others[name] *= by
 	}
 	part := seen / requests
-	counted := map[rowKey]float64{{OwnLoad, ""}: c.Own * part, {Outside, ""}: c.Outside * part}
+	counted := map[rowKey]float64{{Service, ""}: c.Service * part, {OwnLoad, ""}: c.Own * part,
+		{Outside, ""}: c.Outside * part}
+	b.service = c.Service * part
 	b.own, b.outside = b.own+c.Own*part, b.outside+c.Outside*part
 	for name, d := range c.Groups {
 		counted[rowKey{Other, name}] = d * part
@@ -48,6 +50,7 @@ func (w *Window) diskBlame(v *Group) DiskBlame {
 		if g.DiskBlame == nil || !v.has(g.Name) {
 			continue
 		}
+		all.Service += g.DiskBlame.Service
 		all.Own += g.DiskBlame.Own
 		all.Outside += g.DiskBlame.Outside
 		all.WrittenBack += g.DiskBlame.WrittenBack

@@ -74,7 +74,7 @@ func TestCountedAtDisks(t *testing.T) {
 	zero := map[string]uint64{}
 	wrote := map[string]uint64{"batch": 300 << 20, "v": 100 << 20}
 	before := atDisks(begin, 0, &observe.DiskBlame{Groups: map[string]time.Duration{"backup": 0}}, zero)
-	after := atDisks(begin.Add(10*time.Second), seconds(5), &observe.DiskBlame{Own: seconds(2), Outside: seconds(1),
+	after := atDisks(begin.Add(10*time.Second), seconds(5), &observe.DiskBlame{Service: seconds(20), Own: seconds(2), Outside: seconds(1),
 		WrittenBack: seconds(4), Others: seconds(1), Groups: map[string]time.Duration{"backup": seconds(12)}}, wrote)
 	one, rows := diskRows(t, before, after)
 	if !strings.Contains(one.Source, "BPF programs on requests of disks") || math.Abs(one.Waited-0.5) > 1e-9 {
@@ -84,11 +84,12 @@ func TestCountedAtDisks(t *testing.T) {
 		seconds float64
 		grade   attribution.Grade
 	}{
-		"backup":      {0.5 * 12 / 20, attribution.Counted},
-		"batch":       {0.5 * 4 / 20 * 3 / 4, attribution.Estimated},
-		"own load":    {0.5 * (2 + 4.0/4) / 20, attribution.Estimated},
-		"outside":     {0.5 * 1 / 20, attribution.Counted},
-		"unexplained": {0.5 * 1 / 20, ""},
+		"backup":      {0.5 * 12 / 40, attribution.Counted},
+		"batch":       {0.5 * 4 / 40 * 3 / 4, attribution.Estimated},
+		"own load":    {0.5 * (2 + 4.0/4) / 40, attribution.Estimated},
+		"outside":     {0.5 * 1 / 40, attribution.Counted},
+		"unexplained": {0.5 * 1 / 40, ""},
+		"disk itself": {0.5 * 20 / 40, attribution.Counted},
 	} {
 		if got := rows[name]; math.Abs(got.Seconds-want.seconds) > 1e-9 || got.Grade != want.grade {
 			t.Errorf("%s: %v %q, want %v %q", name, got.Seconds, got.Grade, want.seconds, want.grade)
@@ -117,5 +118,41 @@ func TestDisksWithoutCountedRequests(t *testing.T) {
 	if !strings.Contains(one.Source, "no BPF programs count (old kernel)") ||
 		rows["batch"].Grade != attribution.Estimated || rows["backup"].Seconds != 0 {
 		t.Errorf("%+v", one)
+	}
+}
+
+// What a disk takes for requests themselves is a row and no suspect: who waits for that alone has nobody to blame, and
+// who is a little in its way is the first. Others of its own requests are its own load, and a suspect.
+func TestDiskItselfIsNoSuspect(t *testing.T) {
+	begin := time.Unix(1_800_000_000, 0)
+	seconds := func(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
+	for _, c := range []struct {
+		service, own, backup float64
+		first                attribution.Who // "" of none
+		verdict              string
+	}{
+		{10, 0, 0, "", "Nothing to explain: v waits for 50 % of its time for disks, and nobody has 5.0 % of it alone. " +
+			"Disks take 50 % for its requests themselves."},
+		{8, 0, 2, attribution.Other, "backup is the first suspect: because of it v waits for disks 10 % of its time."},
+		{1.25, 8.75, 0, attribution.OwnLoad, "v waits most for itself: for disks 44 % of its time."},
+	} {
+		before := atDisks(begin, 0, &observe.DiskBlame{Groups: map[string]time.Duration{"backup": 0}}, nil)
+		after := atDisks(begin.Add(10*time.Second), seconds(5), &observe.DiskBlame{Service: seconds(c.service),
+			Own: seconds(c.own), Groups: map[string]time.Duration{"backup": seconds(c.backup)}}, nil)
+		r, err := attribution.Of(attribution.Between(before, after), "v")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rows := diskRows(t, before, after)
+		if got := rows["disk itself"]; math.Abs(got.Share-c.service/10) > 1e-9 || got.Grade != attribution.Counted {
+			t.Errorf("%+v: %+v", c, got)
+		}
+		var first attribution.Who
+		if len(r.Suspects) > 0 {
+			first = r.Suspects[0].Who
+		}
+		if first != c.first || r.Verdict != c.verdict || r.Nothing != (c.first == "") {
+			t.Errorf("%+v: the first is %q: %s", c, first, r.Verdict)
+		}
 	}
 }

@@ -64,11 +64,12 @@ type Blame struct {
 }
 
 // DiskBlame divides the time that requests of a group to disks took, for which its threads wait, in seconds of each
-// second, by whose requests the disk had meanwhile: the group's own, those of what is in no group, those by which the
-// kernel wrote back what it cannot tell whose it is, other groups', or nobody knows.
+// second, by whose requests the disk had meanwhile: the one that waits (service), others of the group's own, those of
+// what is in no group, those by which the kernel wrote back what it cannot tell whose it is, other groups', or nobody
+// knows.
 type DiskBlame struct {
-	Own, Outside, WrittenBack, Nobody float64
-	Groups                            map[string]float64
+	Service, Own, Outside, WrittenBack, Nobody float64
+	Groups                                     map[string]float64
 }
 
 // Host is what the machine did.
@@ -113,6 +114,8 @@ const (
 	OwnLimit    Who = "own limit"
 	Outside     Who = "outside"
 	Unexplained Who = "unexplained"
+	// Service is the time that a disk takes for a request when nothing is in its way. It is never a suspect.
+	Service Who = "disk itself"
 )
 
 // Row is one of those that are blamed for a wait.

@@ -160,8 +160,8 @@ func blameOf(s *top.State, group string) *Blame {
 func diskBlameOf(s *top.State, group string) *DiskBlame {
 	b := &DiskBlame{}
 	groups, rest, known := blamed(s, group, observe.DiskBlamedSeconds, observe.DiskSuspectSeconds,
-		map[string]*float64{observe.BlamedOwn: &b.Own, observe.BlamedOutside: &b.Outside,
-			observe.BlamedWritten: &b.WrittenBack})
+		map[string]*float64{observe.BlamedService: &b.Service, observe.BlamedOwn: &b.Own,
+			observe.BlamedOutside: &b.Outside, observe.BlamedWritten: &b.WrittenBack})
 	if !known {
 		return nil
 	}

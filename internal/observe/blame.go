@@ -31,7 +31,8 @@ type Blame struct {
 // Lost.
 type DiskBlame struct {
 	Waited  time.Duration `json:"waited_ns"`
-	Own     time.Duration `json:"own_ns"`     // the disk had requests of the group itself
+	Service time.Duration `json:"service_ns"` // the disk did the request itself
+	Own     time.Duration `json:"own_ns"`     // the disk had other requests of the group itself
 	Outside time.Duration `json:"outside_ns"` // of what is in no group
 	// WrittenBack is page cache and journals that the kernel wrote for nobody knows whom.
 	WrittenBack time.Duration            `json:"written_back_ns"`
@@ -96,6 +97,7 @@ const (
 	BlamedGroups  = "groups"
 	BlamedNobody  = "unexplained"
 	BlamedWritten = "written_back"
+	BlamedService = "service"
 )
 
 var blameRows = []Row{
@@ -141,12 +143,14 @@ var blameRows = []Row{
 			if b == nil {
 				return
 			}
+			tell(b.Service.Seconds(), BlamedService)
 			tell(b.Own.Seconds(), BlamedOwn)
 			tell(b.groups().Seconds(), BlamedGroups)
 			tell(b.Outside.Seconds(), BlamedOutside)
 			tell(b.WrittenBack.Seconds(), BlamedWritten)
 		}, Help: "Time that requests of the group to disks took for which its threads wait, without those of groups " +
-			"below it, by whose requests the disk had meanwhile. Several at a time count several times."},
+			"below it, by whose requests the disk had meanwhile; service is the time of a request itself. Several at a " +
+			"time count several times."},
 	{Name: DiskSuspectSeconds, Part: Blamed, Kind: metrics.Counter, Labels: []string{"suspect"}, Recorded: true,
 		FromZero: true, Source: "BPF programs", group: func(_ *Sample, g *Group, tell Tell) {
 			if g.DiskBlame == nil {

@@ -252,8 +252,8 @@ func (b *blame) tell(name string, w *bpfcount.Waits) (all blamed) {
 		Involuntary: w.Involuntary}
 	if d := w.Disk; d != nil {
 		groups, rest := t.disk.split(d.Waited, d.Others)
-		all.disk = &observe.DiskBlame{Waited: d.Waited, Own: d.Own, Outside: d.Outside, WrittenBack: d.WrittenBack,
-			Groups: groups, Others: rest + d.Gone, Requests: d.Requests, Lost: d.Lost}
+		all.disk = &observe.DiskBlame{Waited: d.Waited, Service: d.Service, Own: d.Own, Outside: d.Outside,
+			WrittenBack: d.WrittenBack, Groups: groups, Others: rest + d.Gone, Requests: d.Requests, Lost: d.Lost}
 	}
 	return all
 }

@@ -292,15 +292,15 @@ func TestDisksAreTold(t *testing.T) {
 	c.noDisks = nil
 	last := &observe.DiskBlame{}
 	for n := time.Duration(1); n <= 3; n++ {
-		c.waits = map[string]*bpfcount.Waits{"v": {Disk: &bpfcount.Disk{Waited: 1060 * n, Own: 10 * n, Outside: 20 * n,
+		c.waits = map[string]*bpfcount.Waits{"v": {Disk: &bpfcount.Disk{Waited: 1067 * n, Service: 7 * n, Own: 10 * n, Outside: 20 * n,
 			WrittenBack: 30 * n, Others: map[string]time.Duration{"hog": 999 * n, "small": n}, Requests: 5}}}
 		s = readBlame(t, b, k)
 		last = s.Groups[0].DiskBlame
-		sum := last.Own + last.Outside + last.WrittenBack + last.Others
+		sum := last.Service + last.Own + last.Outside + last.WrittenBack + last.Others
 		for _, d := range last.Groups {
 			sum += d
 		}
-		if !s.Host.CountingDisks.On || sum != last.Waited || sum != 1060*n {
+		if !s.Host.CountingDisks.On || sum != last.Waited || sum != 1067*n {
 			t.Errorf("rows are %v: %+v", sum, last)
 		}
 	}

@@ -333,6 +333,35 @@ func TestSuspectsAreCounted(t *testing.T) {
 	}
 }
 
+// Who reads with one request at a time waits for the disk itself, which is no suspect; with eight readers it waits for
+// its own load, which is the first of the disk.
+func TestSuspectsOfOneWhoIsAloneAtADisk(t *testing.T) {
+	t.Setenv("TMPDIR", "/var/tmp") // on a disk, also where /tmp is in memory
+	for load, want := range map[string]attribution.Who{reads: attribution.Service,
+		"for i in 1 2 3 4 5 6 7; do " + strings.Replace(reads, "done", "done & done; ", 1) + reads: attribution.OwnLoad} {
+		s := newSite(t)
+		s.loaded("", map[string]string{"victim": load, "bystander": idles})
+		r := s.suspects("victim", "--for", "4s")
+		one := r.Resources[1]
+		if strings.Contains(one.Source, "no BPF programs count") {
+			t.Skipf("this kernel cannot count: %s", one.Source)
+		}
+		if one.Rows[0].Who != want || one.Rows[0].Grade != attribution.Counted {
+			t.Errorf("first of the disk is not %s: %+v", want, one.Rows[0])
+		}
+		for _, row := range one.Rows {
+			if want == attribution.Service && row.Who == attribution.OwnLoad && row.Share > 0.05 {
+				t.Errorf("its own load has %.1f %%", 100*row.Share)
+			}
+		}
+		for _, suspect := range r.Suspects {
+			if suspect.Who == attribution.Service {
+				t.Errorf("a suspect is %+v", suspect)
+			}
+		}
+	}
+}
+
 // Where BPF programs count requests, who writes directly is blamed for that as counted, and the source says so. Without
 // them it is estimated. Who writes through the page cache is the first of groups all the same.
 func TestSuspectsAreCountedAtDisks(t *testing.T) {

@@ -77,6 +77,7 @@ enum req_flag_bits {
 #define DEPTH 8         // how many directories above its own a thread's group is looked for
 #define EPOCH_SHIFT 32  // an epoch has 4.3 s
 #define COST (128 << 10) // so many bytes cost a device as much as one request more
+#define SHARE_SHIFT 16
 
 // What user space sets before the programs are loaded.
 const volatile u32 slots = 16; // how many there are, of groups and the two below
@@ -86,15 +87,19 @@ const volatile u32 slots = 16; // how many there are, of groups and the two belo
 #define OUTSIDE 0
 #define WRITTEN_BACK 1
 
+// What is drawn in place of a slot where there is no other request.
+#define NOBODY MOST_SLOTS
+
 // A request, from when it is told to the device, or its scheduler, until it is done. Of requests that share an entry, by
 // their addresses, only the one that came first is known.
 struct asked {
 	u64 request; // 0: none
 	u64 since;
+	u64 share; // of the device, then
 	u32 slot;
 	u32 cost;
 	u32 epoch;
-	u16 suspect; // the slot of one of the requests that the device had then
+	u16 suspect; // the slot of one of the other requests that the device had then, or NOBODY
 	u16 waits;   // a thread of the group does: it asked itself, to read, or to write at once
 };
 
@@ -122,8 +127,12 @@ struct directories owners SEC(".maps");
 struct device {
 	struct bpf_spin_lock lock;
 	u32 epoch;
+	u64 at;    // until when share goes
+	u64 share; // for how long it did what a request of cost 1 wants of it, in 1 / 2^SHARE_SHIFT ns
 	u32 cost[2][MOST_SLOTS];
 	u32 all[2]; // the sum of that
+	u32 done;   // the slot of the request that was done last
+	u32 pad;
 };
 
 // The devices that are counted, by their numbers: those that do what they are asked for themselves.
@@ -135,11 +144,12 @@ struct {
 	__type(value, struct device);
 } devices SEC(".maps");
 
-// What was counted of a slot. blame has all of waited.
+// What was counted of a slot. waited = service + what blame has of it.
 struct count {
-	u64 waited; // in nanoseconds, of the requests that somebody waits for
-	u64 done;   // requests, also those that nobody waits for
-	u64 lost;   // those of which only the beginning was seen, or only the end
+	u64 waited;  // in nanoseconds, of the requests that somebody waits for
+	u64 done;    // requests, also those that nobody waits for
+	u64 lost;    // those of which only the beginning was seen, or only the end
+	u64 service; // the part of waited in which the device did the request itself
 };
 
 struct {
@@ -150,7 +160,7 @@ struct {
 	__type(value, struct count);
 } counts SEC(".maps");
 
-// For how many nanoseconds requests of a slot waited while devices had those of another one.
+// For how many nanoseconds requests of a slot waited while devices had those of another one, or others of the same.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -240,6 +250,19 @@ static __always_inline void add(struct device *d, struct asked *a, int sign)
 	}
 }
 
+// advance adds up to a time what each request has had of the device: its part of the cost of all, of the time. A request
+// that is alone has all of it.
+static __always_inline void advance(struct device *d, u64 now)
+{
+	u32 all = d->all[0] + d->all[1];
+
+	if ((long long)(now - d->at) <= 0)
+		return;
+	if (all)
+		d->share += ((now - d->at) << SHARE_SHIFT) / all;
+	d->at = now;
+}
+
 // draw gives the slot of one of the requests that a device has, each as likely as its part of the cost of all is.
 static __always_inline u32 draw(struct device *d, u32 random)
 {
@@ -250,7 +273,7 @@ static __always_inline u32 draw(struct device *d, u32 random)
 		if (sum > at)
 			return i;
 	}
-	return OUTSIDE;
+	return NOBODY;
 }
 
 static __always_inline int begin(struct request *rq)
@@ -296,11 +319,13 @@ static __always_inline int begin(struct request *rq)
 	a->epoch = since >> EPOCH_SHIFT;
 	a->cost = (COST + rq->__data_len) >> 10;
 	bpf_spin_lock(&d->lock);
+	advance(d, since);
 	turn(d, a->epoch);
 	if (same)
 		add(d, &old, -1);
-	add(d, a, 1);
+	a->share = d->share;
 	a->suspect = draw(d, random);
+	add(d, a, 1);
 	bpf_spin_unlock(&d->lock);
 	a->request = number;
 	return 0;
@@ -327,13 +352,14 @@ static __always_inline void add_blame(u32 waited, u32 had, u64 ns)
 		__sync_fetch_and_add(sum, ns);
 }
 
-// Half of what a request waited is blamed on one of those that the device had when it came, half on one of those that
-// it has when it is done: over many requests everybody has his part of what the device had meanwhile.
+// What a request waited is the device's own time as far as the device did it. Half of the rest is blamed on one of
+// those that the device had when it came, half on one of those that it has when it is done: over many requests everybody
+// has his part of what the device had meanwhile. Where there was nobody at either moment, others came and went between.
 SEC("tp_btf/block_rq_complete")
 int BPF_PROG(count_complete, struct request *rq, int error, unsigned int bytes)
 {
-	u64 now = bpf_ktime_get_ns(), number = number_of(rq), waited;
-	u32 random = bpf_get_prandom_u32(), suspect, slot;
+	u64 now = bpf_ktime_get_ns(), number = number_of(rq), waited, service;
+	u32 random = bpf_get_prandom_u32(), first, last, slot;
 	struct asked *a = entry_of(number);
 	struct device *d;
 	struct count *n;
@@ -355,16 +381,30 @@ int BPF_PROG(count_complete, struct request *rq, int error, unsigned int bytes)
 		return 0;
 	}
 	bpf_spin_lock(&d->lock);
-	suspect = draw(d, random);
+	advance(d, now);
+	service = (d->share - a->share) * a->cost >> SHARE_SHIFT;
 	add(d, a, -1);
+	last = draw(d, random);
+	if (last == NOBODY)
+		last = a->suspect;
+	if (last == NOBODY)
+		last = d->done;
+	d->done = slot;
 	bpf_spin_unlock(&d->lock);
+	first = a->suspect;
+	waited = a->waits && now > a->since ? now - a->since : 0;
 	a->request = 0;
-	if (!a->waits || now <= a->since)
+	if (!waited)
 		return 0;
-	waited = now - a->since;
+	if (first == NOBODY)
+		first = last;
+	if (service > waited)
+		service = waited;
 	__sync_fetch_and_add(&n->waited, waited);
-	add_blame(slot, a->suspect, waited / 2);
-	add_blame(slot, suspect, waited - waited / 2);
+	__sync_fetch_and_add(&n->service, service);
+	waited -= service;
+	add_blame(slot, first, waited / 2);
+	add_blame(slot, last, waited - waited / 2);
 	return 0;
 }
 

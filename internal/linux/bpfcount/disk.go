@@ -21,10 +21,13 @@ const writtenBack = 1
 // to be done at once. Several at a time count several times.
 type Disk struct {
 	Waited time.Duration
-	// Own is the part of it that requests of the group itself were, by what they cost, of all that the device had
-	// meanwhile, Others that of other groups, Outside that of what is in no group, and WrittenBack that of the kernel,
-	// which wrote page cache and journals of nobody knows whom. They are drawn from what the device had when a request
-	// came, and when it was done.
+	// Service is the part of it in which the disk did the request itself: nobody could take that away. A request that is
+	// alone there has all of it, and of several each has its part by what they cost.
+	Service time.Duration
+	// Own is the part that other requests of the group itself were of all that the device had meanwhile, Others that of
+	// other groups, Outside that of what is in no group, and WrittenBack that of the kernel, which wrote page cache and
+	// journals of nobody knows whom. They are drawn from what else the device had when a request came, and when it was
+	// done.
 	Own, Outside, WrittenBack time.Duration
 	Others                    map[string]time.Duration
 	// Gone is what other groups had that are not watched any more.
@@ -39,8 +42,8 @@ type Disk struct {
 type device [deviceSize]byte
 
 const (
-	deviceSize    = 8 + 4*2*(mostSlots+1)
-	diskCountSize = 3 * word
+	deviceSize    = 3*word + 4*2*(mostSlots+1) + word
+	diskCountSize = 4 * word
 	mostDevices   = 1024
 )
 
@@ -128,6 +131,7 @@ func (d *disks) add(to *Disk, slot int, names []string) error {
 	to.Waited += time.Duration(binary.NativeEndian.Uint64(counts))
 	to.Requests += binary.NativeEndian.Uint64(counts[word:])
 	to.Lost += binary.NativeEndian.Uint64(counts[2*word:])
+	to.Service += time.Duration(binary.NativeEndian.Uint64(counts[3*word:]))
 	for other, name := range names {
 		ns := time.Duration(binary.NativeEndian.Uint64(row[word*other:]))
 		switch {
