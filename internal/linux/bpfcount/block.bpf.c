@@ -75,7 +75,7 @@ enum req_flag_bits {
 #define REQUESTS_BITS 14
 #define MOST_SLOTS 128
 #define DEPTH 8         // how many directories above its own a thread's group is looked for
-#define EPOCH_SHIFT 32  // an epoch has 4.3 s
+#define EPOCH_SHIFT 28  // an epoch has 0.27 s
 #define COST (128 << 10) // so many bytes cost a device as much as one request more
 #define SHARE_SHIFT 16
 
