@@ -1,5 +1,5 @@
 // Package attribution says who is to blame for what a group waited for: other groups, its own load, its own limits,
-// what runs outside all groups.
+// what runs outside all groups. What a disk takes for a request itself is a row, and nobody's blame.
 //
 // [WindowOf] takes what happened between two readings of the agent's collectors (or of its record) out of a state, and
 // [Of] divides what one group waited for among rows. The sum of the rows of a resource is what was waited: what nobody

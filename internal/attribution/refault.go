@@ -9,20 +9,10 @@ import (
 // for others, from its own load, and from what the disk takes for these reads, to those who have its wait for memory.
 // Without the others it would have read none of that. The sum stays what it was.
 func (w *Window) blameRefaults(v *Group, disk, memory *Resource) {
-	if v.Refaults == nil || *v.Refaults <= 0 || !memory.Known || memory.Part < Harm {
+	again, moved, takers := w.readAgain(v), 0.0, 0.0
+	if again <= 0 || !memory.Known || memory.Part < Harm {
 		return
 	}
-	read := 0.0
-	for i := range w.Groups {
-		if g := &w.Groups[i]; v.has(g.Name) && g.Tasks != nil {
-			read += g.Tasks.ReadBytes
-		}
-	}
-	if read <= 0 {
-		return
-	}
-	again, moved := min(1, *v.Refaults*pageSize/read), 0.0
-	takers := 0.0
 	for _, of := range memory.Rows {
 		if of.takes() {
 			takers += of.Share
@@ -58,6 +48,20 @@ func (w *Window) blameRefaults(v *Group, disk, memory *Resource) {
 		disk.Rows[i].Share = disk.Rows[i].Seconds / disk.Waited
 	}
 	disk.Rows = slices.DeleteFunc(disk.Rows, func(row Row) bool { return row.Who != Unexplained && row.Seconds <= 0 })
+}
+
+// readAgain is the part of what v and groups below it read that they had in memory before.
+func (w *Window) readAgain(v *Group) float64 {
+	read := 0.0
+	for i := range w.Groups {
+		if g := &w.Groups[i]; v.has(g.Name) && g.Tasks != nil {
+			read += g.Tasks.ReadBytes
+		}
+	}
+	if v.Refaults == nil || read <= 0 {
+		return 0
+	}
+	return min(1, *v.Refaults*pageSize/read)
 }
 
 // takes says of a row of memory that it is of somebody else who takes it.

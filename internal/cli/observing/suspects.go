@@ -39,9 +39,10 @@ func (s Session) suspects() *cobra.Command {
 		Use:   "suspects INSTANCE",
 		Short: "what an instance waits for, and who is to blame for it",
 		Long: `suspects says how long an instance (or any group) waited for CPUs, disks, memory and the network, and
-divides that among other groups, its own load, its own limits, what runs outside all groups, and what nobody can be
-blamed for; together that is what was waited. Each row says whether it was counted or estimated, what the suspect did,
-and the command that would hold it. Where little was waited, there is nothing to explain.
+divides that among other groups, its own load, its own limits, what runs outside all groups, what a disk itself takes
+for its requests, and what nobody can be blamed for; together that is what was waited. Each row says whether it was
+counted or estimated, what the suspect did, and the command that would hold it. Where little was waited, there is
+nothing to explain.
 
 It counts for a time from now on, without the agent, which takes root; with --at it reads the agent's record instead,
 which knows nothing of connections, nor who it is that runs outside all groups. Who ran while threads waited for a

@@ -123,7 +123,7 @@ struct directories owners SEC(".maps");
 
 // What a device has to do: by slot what its requests cost, of this epoch and of the one before. What began earlier is
 // forgotten: the kernel does not run the programs for each end of a request, and what has ended unseen must not be blamed
-// for ever.
+// for long: a request that is in fact alone would wait for it. An epoch is longer than a request takes most disks.
 struct device {
 	struct bpf_spin_lock lock;
 	u32 epoch;
