@@ -74,8 +74,9 @@ func TestCountedAtDisks(t *testing.T) {
 	zero := map[string]uint64{}
 	wrote := map[string]uint64{"batch": 300 << 20, "v": 100 << 20}
 	before := atDisks(begin, 0, &observe.DiskBlame{Groups: map[string]time.Duration{"backup": 0}}, zero)
-	after := atDisks(begin.Add(10*time.Second), seconds(5), &observe.DiskBlame{Service: seconds(20), Own: seconds(2), Outside: seconds(1),
-		WrittenBack: seconds(4), Others: seconds(1), Groups: map[string]time.Duration{"backup": seconds(12)}}, wrote)
+	after := atDisks(begin.Add(10*time.Second), seconds(5), &observe.DiskBlame{Service: seconds(20), Own: seconds(2),
+		Outside: seconds(1), WrittenBack: seconds(4), Others: seconds(1),
+		Groups: map[string]time.Duration{"backup": seconds(12)}}, wrote)
 	one, rows := diskRows(t, before, after)
 	if !strings.Contains(one.Source, "BPF programs on requests of disks") || math.Abs(one.Waited-0.5) > 1e-9 {
 		t.Errorf("%+v", one)
@@ -131,8 +132,8 @@ func TestDiskItselfIsNoSuspect(t *testing.T) {
 		first                attribution.Who // "" of none
 		verdict              string
 	}{
-		{10, 0, 0, "", "Nothing to explain: v waits for 50 % of its time for disks, and nobody has 5.0 % of it alone. " +
-			"Disks take 50 % for its requests themselves."},
+		{10, 0, 0, "", "Nothing to explain: v waits for 50 % of its time for disks, and nobody has 5.0 % of it " +
+			"alone. Disks take 50 % for its requests themselves."},
 		{8, 0, 2, attribution.Other, "backup is the first suspect: because of it v waits for disks 10 % of its time."},
 		{1.25, 8.75, 0, attribution.OwnLoad, "v waits most for itself: for disks 44 % of its time."},
 	} {

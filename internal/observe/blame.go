@@ -149,8 +149,8 @@ var blameRows = []Row{
 			tell(b.Outside.Seconds(), BlamedOutside)
 			tell(b.WrittenBack.Seconds(), BlamedWritten)
 		}, Help: "Time that requests of the group to disks took for which its threads wait, without those of groups " +
-			"below it, by whose requests the disk had meanwhile; service is the time of a request itself. Several at a " +
-			"time count several times."},
+			"below it, by whose requests the disk had meanwhile; service is the time of a request itself. Several at " +
+			"a time count several times."},
 	{Name: DiskSuspectSeconds, Part: Blamed, Kind: metrics.Counter, Labels: []string{"suspect"}, Recorded: true,
 		FromZero: true, Source: "BPF programs", group: func(_ *Sample, g *Group, tell Tell) {
 			if g.DiskBlame == nil {

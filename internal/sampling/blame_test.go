@@ -292,8 +292,9 @@ func TestDisksAreTold(t *testing.T) {
 	c.noDisks = nil
 	last := &observe.DiskBlame{}
 	for n := time.Duration(1); n <= 3; n++ {
-		c.waits = map[string]*bpfcount.Waits{"v": {Disk: &bpfcount.Disk{Waited: 1067 * n, Service: 7 * n, Own: 10 * n, Outside: 20 * n,
-			WrittenBack: 30 * n, Others: map[string]time.Duration{"hog": 999 * n, "small": n}, Requests: 5}}}
+		c.waits = map[string]*bpfcount.Waits{"v": {Disk: &bpfcount.Disk{Waited: 1067 * n, Service: 7 * n, Own: 10 * n,
+			Outside: 20 * n, WrittenBack: 30 * n,
+			Others: map[string]time.Duration{"hog": 999 * n, "small": n}, Requests: 5}}}
 		s = readBlame(t, b, k)
 		last = s.Groups[0].DiskBlame
 		sum := last.Service + last.Own + last.Outside + last.WrittenBack + last.Others

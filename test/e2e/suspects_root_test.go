@@ -313,7 +313,8 @@ func TestSuspectsAreCounted(t *testing.T) {
 		if math.Abs(one.Part-without.Part) <= 0.15 {
 			break
 		}
-		one, without = ofCPU(s.suspects("victim", "--for", "4s")), ofCPU(s.suspects("victim", "--for", "4s", "--no-bpf"))
+		one = ofCPU(s.suspects("victim", "--for", "4s"))
+		without = ofCPU(s.suspects("victim", "--for", "4s", "--no-bpf"))
 	}
 	if strings.Contains(without.Source, "BPF") {
 		t.Errorf("the source is %q", without.Source)
@@ -337,8 +338,8 @@ func TestSuspectsAreCounted(t *testing.T) {
 // its own load, which is the first of the disk.
 func TestSuspectsOfOneWhoIsAloneAtADisk(t *testing.T) {
 	t.Setenv("TMPDIR", "/var/tmp") // on a disk, also where /tmp is in memory
-	for load, want := range map[string]attribution.Who{reads: attribution.Service,
-		"for i in 1 2 3 4 5 6 7; do " + strings.Replace(reads, "done", "done & done; ", 1) + reads: attribution.OwnLoad} {
+	eight := "for i in 1 2 3 4 5 6 7; do " + reads + " & done; " + reads
+	for load, want := range map[string]attribution.Who{reads: attribution.Service, eight: attribution.OwnLoad} {
 		s := newSite(t)
 		s.loaded("", map[string]string{"victim": load, "bystander": idles})
 		r := s.suspects("victim", "--for", "4s")

@@ -21,8 +21,8 @@ const writtenBack = 1
 // to be done at once. Several at a time count several times.
 type Disk struct {
 	Waited time.Duration
-	// Service is the part of it in which the disk did the request itself: nobody could take that away. A request that is
-	// alone there has all of it, and of several each has its part by what they cost.
+	// Service is the part of it in which the disk did the request itself: nobody could take that away. A request that
+	// is alone there has all of it, and of several each has its part by what they cost.
 	Service time.Duration
 	// Own is the part that other requests of the group itself were of all that the device had meanwhile, Others that of
 	// other groups, Outside that of what is in no group, and WrittenBack that of the kernel, which wrote page cache and
