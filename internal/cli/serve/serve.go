@@ -22,7 +22,7 @@ import (
 	"github.com/prometheus/exporter-toolkit/web"
 	"github.com/spf13/cobra"
 
-	"bulkhead/internal/agent"
+	"bulkhead/internal/agent/client"
 	"bulkhead/internal/api"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/observe"
@@ -127,21 +127,21 @@ const garbage = 300
 
 // fetch asks the agent for its last sample.
 func (s Session) fetch(ctx context.Context, had *observe.Sample) (*observe.Sample, error) {
-	client, err := s.client(ctx)
+	running, err := s.running(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return client.Sample(ctx, had)
+	return running.Sample(ctx, had)
 }
 
-// client talks to the agent that runs now.
-func (s Session) client(ctx context.Context) (*agent.Client, error) {
-	client, err := agent.Dial(ctx, *s.Socket, *s.State)
-	if err == nil && client == nil {
+// running gives the agent that runs now.
+func (s Session) running(ctx context.Context) (*client.Client, error) {
+	c, err := client.Dial(ctx, *s.Socket, *s.State)
+	if err == nil && c == nil {
 		err = &api.Error{Code: api.CodeFailed, Err: fmt.Errorf("no agent answers on %q", *s.Socket),
 			Hint: "start the agent; whom it answers says `agent: {read: …}` of the policy"}
 	}
-	return client, err
+	return c, err
 }
 
 // changed says in the log when samples cease to come, and when they come again.
@@ -157,11 +157,11 @@ func changed(log *slog.Logger) func(error) {
 
 // newer waits for a sample after the one of a time.
 func (s Session) newer(ctx context.Context, after time.Time) (*observe.Sample, error) {
-	client, err := s.client(ctx)
+	running, err := s.running(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return client.NewerSample(ctx, after)
+	return running.NewerSample(ctx, after)
 }
 
 // show answers with the page on a file until ctx ends.

@@ -1,4 +1,4 @@
-package agent
+package client
 
 import (
 	"errors"
@@ -7,9 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"bulkhead/internal/agent/wire"
 	"bulkhead/internal/api"
 )
 
@@ -30,7 +32,7 @@ func TestAgentOfAnOlderVersion(t *testing.T) {
 			state, asked := t.TempDir(), false
 			socket := listen(t, func(w http.ResponseWriter, r *http.Request) {
 				asked = asked || r.URL.Path == "/v1/do"
-				write(w, answer{State: state, Knows: c.knows, Reply: &api.Reply{}})
+				wire.Write(w, wire.Answer{State: state, Knows: c.knows, Reply: &api.Reply{}})
 			})
 			client, err := Dial(t.Context(), socket, state)
 			if err != nil {
@@ -68,9 +70,40 @@ func listen(t *testing.T, serve http.HandlerFunc) string {
 // An agent that was stopped while somebody waits for a sample does not keep that one waiting.
 func TestNewerSampleOfAStoppedAgent(t *testing.T) {
 	socket := listen(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-	c := newClient(socket)
+	c := New(socket)
 	c.patience = 20 * time.Millisecond
 	if one, err := c.NewerSample(t.Context(), time.Time{}); !errors.Is(err, ErrCut) {
 		t.Errorf("it gives %+v, %v", one, err)
+	}
+}
+
+// A queue of connections that is full is no sign that no agent listens.
+func TestDialWithAFullQueue(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "s")
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), socket)
+	defer f.Close()
+	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrUnix{Name: socket}), syscall.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		c, err := net.DialTimeout("unix", socket, time.Second)
+		if errors.Is(err, syscall.EAGAIN) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	if c, err := Dial(t.Context(), socket, t.TempDir()); c != nil || !errors.Is(err, ErrSilent) {
+		t.Errorf("a full queue: %v, %v", c, err)
+	}
+	if c, err := Dial(t.Context(), socket+"-not-there", t.TempDir()); c != nil || err != nil {
+		t.Errorf("no socket: %v, %v", c, err)
 	}
 }

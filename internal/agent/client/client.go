@@ -1,4 +1,5 @@
-package agent
+// Package client asks a running agent over its socket.
+package client
 
 import (
 	"bytes"
@@ -17,23 +18,24 @@ import (
 	"syscall"
 	"time"
 
+	"bulkhead/internal/agent/wire"
 	"bulkhead/internal/api"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/observe"
 	"bulkhead/internal/observe/collect"
 	"bulkhead/internal/observe/record"
-	"bulkhead/internal/sampling"
 )
 
 // Client talks to a running agent.
 type Client struct {
 	http     *http.Client
-	patience time.Duration // for an answer that comes within watchTime
+	patience time.Duration // for an answer that comes within wire.WatchTime
 	knows    []string      // by hello
 }
 
-func newClient(socket string) *Client {
-	return &Client{patience: watchTime + helloTimeout, http: &http.Client{Transport: &http.Transport{
+// New makes a client of what listens on a socket, whatever it is.
+func New(socket string) *Client {
+	return &Client{patience: wire.WatchTime + helloTimeout, http: &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true, // a connection of its own for each request tells the two errors apart
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return dial(ctx, socket)
@@ -74,9 +76,9 @@ func Dial(ctx context.Context, socket, state string) (*Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	at := socket
-	conn, err := dial(ctx, socket+rootOnly)
+	conn, err := dial(ctx, socket+wire.RootOnly)
 	if err == nil {
-		at = socket + rootOnly
+		at = socket + wire.RootOnly
 	} else if conn, err = dial(ctx, socket); err != nil {
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ECONNREFUSED) {
 			return nil, nil //nolint:nilnil // no agent listens, or not for us
@@ -84,12 +86,12 @@ func Dial(ctx context.Context, socket, state string) (*Client, error) {
 		return nil, fmt.Errorf("%w on %q: %w", ErrSilent, socket, err)
 	}
 	_ = conn.Close()
-	c := newClient(at)
+	c := New(at)
 	a, err := c.ask(ctx, http.MethodGet, "/v1/hello", nil)
 	if err != nil {
 		return nil, fmt.Errorf("%w on %q: %w", ErrSilent, socket, errors.Unwrap(err))
 	}
-	if err := a.Error.err(); err != nil {
+	if err := a.Error.Err(); err != nil {
 		return nil, err
 	}
 	if !sameDir(a.State, state) {
@@ -172,15 +174,15 @@ func (c *Client) Segments(ctx context.Context, from, to time.Time) (io.ReadClose
 	if err != nil {
 		return nil, lost(err)
 	}
-	if resp.Header.Get("Content-Type") == sampling.SegmentsType {
+	if resp.Header.Get("Content-Type") == record.SegmentsType {
 		return resp.Body, nil
 	}
 	defer resp.Body.Close()
-	var a answer
+	var a wire.Answer
 	if err := json.NewDecoder(resp.Body).Decode(&a); err != nil {
 		return nil, lost(err)
 	}
-	return nil, cmp.Or(a.Error.err(), error(&api.Error{Code: api.CodeFailed,
+	return nil, cmp.Or(a.Error.Err(), error(&api.Error{Code: api.CodeFailed,
 		Err: errors.New("the agent of another version keeps no record")}))
 }
 
@@ -192,7 +194,7 @@ func (c *Client) History(ctx context.Context) ([]journal.Entry, error) {
 
 // Enter asks to put this process into a group, with the program that it is about to become.
 func (c *Client) Enter(ctx context.Context, group, command, by string) error {
-	_, err := c.told(ctx, http.MethodPost, "/v1/enter", entry{group, command, by})
+	_, err := c.told(ctx, http.MethodPost, "/v1/enter", wire.Entry{Group: group, Command: command, By: by})
 	return err
 }
 
@@ -209,15 +211,15 @@ func (c *Client) Placed(ctx context.Context, pid int) (*api.PlacedAt, error) {
 }
 
 // told asks, and gives the answer, which is never nil, with the error that is in it.
-func (c *Client) told(ctx context.Context, method, path string, body any) (*answer, error) {
+func (c *Client) told(ctx context.Context, method, path string, body any) (*wire.Answer, error) {
 	a, err := c.ask(ctx, method, path, body)
 	if err != nil {
-		return &answer{}, err
+		return &wire.Answer{}, err
 	}
-	return a, a.Error.err()
+	return a, a.Error.Err()
 }
 
-func (c *Client) ask(ctx context.Context, method, path string, body any) (*answer, error) {
+func (c *Client) ask(ctx context.Context, method, path string, body any) (*wire.Answer, error) {
 	text, err := json.Marshal(body)
 	if err != nil {
 		return nil, fmt.Errorf("ask the agent: %w", err)
@@ -231,7 +233,7 @@ func (c *Client) ask(ctx context.Context, method, path string, body any) (*answe
 		return nil, lost(err)
 	}
 	defer resp.Body.Close()
-	var a answer
+	var a wire.Answer
 	if err := json.NewDecoder(resp.Body).Decode(&a); err != nil {
 		return nil, lost(err)
 	}

@@ -1,4 +1,5 @@
-package agent
+// Package wire is what travels over the agent's socket, as its server and its client know it: HTTP with JSON.
+package wire
 
 import (
 	"encoding/json"
@@ -15,14 +16,31 @@ import (
 	"bulkhead/internal/policy"
 )
 
-// maxRequest bounds what root may send, a policy with all its includes, and maxOthers what others may.
+// MaxRequest bounds what root may send, a policy with all its includes, and MaxOthers what others may.
 const (
-	maxRequest = 32 << 20
-	maxOthers  = 64 << 10
+	MaxRequest = 32 << 20
+	MaxOthers  = 64 << 10
 )
 
-// answer is what travels back over the socket.
-type answer struct {
+const (
+	// AnswerTime is how long a client may take to read an answer.
+	AnswerTime = 10 * time.Second
+	// WatchTime is how long somebody who watches waits for a new sample at most.
+	WatchTime = 10 * time.Second
+)
+
+// RootOnly is what the name of the socket ends in that stays root's: nobody else can fill its queue.
+const RootOnly = ".root"
+
+// Entry is a process that asks to be put into a group before it runs a command.
+type Entry struct {
+	Group   string `json:"group"`
+	Command string `json:"command"`
+	By      string `json:"by,omitempty"` // of root: on behalf of whom
+}
+
+// Answer is what travels back over the socket.
+type Answer struct {
 	State     string        `json:"state,omitempty"` // the agent's state directory, for hello
 	Knows     []string      `json:"knows,omitempty"` // api.Known, for hello
 	Reply     *api.Reply    `json:"reply,omitempty"`
@@ -35,11 +53,11 @@ type answer struct {
 	Collectors []observe.Reading `json:"collectors,omitempty"`
 	Record     *record.Reach     `json:"record,omitempty"`
 	History    []journal.Entry   `json:"history,omitempty"`
-	Error      *wireError        `json:"error,omitempty"`
+	Error      *Error            `json:"error,omitempty"`
 }
 
-// wireError is an error with everything the client needs to say it as if it had happened there.
-type wireError struct {
+// Error is an error with everything the client needs to say it as if it had happened there.
+type Error struct {
 	Code     api.Code        `json:"code"`
 	Message  string          `json:"message"`
 	Hint     string          `json:"hint,omitempty"`
@@ -47,31 +65,32 @@ type wireError struct {
 	Refusals []plan.Refusal  `json:"refusals,omitempty"`
 }
 
-func write(w http.ResponseWriter, a answer) { send(w, encode(a)) }
+// Write answers.
+func Write(w http.ResponseWriter, a Answer) { Send(w, Encode(a)) }
 
-// encode is an answer as it travels.
-func encode(a answer) []byte {
+// Encode is an answer as it travels.
+func Encode(a Answer) []byte {
 	text, err := json.Marshal(a)
 	if err != nil {
-		text, _ = json.Marshal(answer{Error: &wireError{Code: api.CodeFailed,
+		text, _ = json.Marshal(Answer{Error: &Error{Code: api.CodeFailed,
 			Message: "the answer cannot be written: " + err.Error()}})
 	}
 	return text
 }
 
-// send sends an answer; a client that does not read it loses the connection.
-func send(w http.ResponseWriter, text []byte) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime))
+// Send sends an answer; a client that does not read it loses the connection.
+func Send(w http.ResponseWriter, text []byte) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(AnswerTime))
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(text)
 }
 
-// onWire makes an error ready to travel.
-func onWire(err error) *wireError {
+// ErrorOf makes an error ready to travel.
+func ErrorOf(err error) *Error {
 	if err == nil {
 		return nil
 	}
-	e := &wireError{Code: api.CodeOf(err), Message: err.Error(), Hint: api.HintOf(err)}
+	e := &Error{Code: api.CodeOf(err), Message: err.Error(), Hint: api.HintOf(err)}
 	var problems policy.Problems
 	if errors.As(err, &problems) {
 		e.Problems = problems
@@ -83,8 +102,8 @@ func onWire(err error) *wireError {
 	return e
 }
 
-// err gives back the error that travelled.
-func (e *wireError) err() error {
+// Err gives back the error that travelled.
+func (e *Error) Err() error {
 	switch {
 	case e == nil:
 		return nil
@@ -95,6 +114,3 @@ func (e *wireError) err() error {
 	}
 	return &api.Error{Code: e.Code, Err: errors.New(e.Message), Hint: e.Hint}
 }
-
-// answerTime is how long a client may take to read an answer.
-const answerTime = 10 * time.Second
