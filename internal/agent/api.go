@@ -213,7 +213,8 @@ func (s *server) inTurn(ctx context.Context, q api.Request) (*api.Reply, error) 
 
 // status answers the read-only question, one at a time.
 func (s *server) status(w http.ResponseWriter, r *http.Request) {
-	wire.Send(w, s.statusText(context.WithoutCancel(r.Context()))) // the answer is for whoever asks next, too
+	// The answer is for whoever asks next, too.
+	wire.Send(w, wire.JSON, s.statusText(context.WithoutCancel(r.Context())))
 }
 
 // statusText is the answer to status as it travels: nobody waits for its reader.
@@ -232,7 +233,7 @@ func (s *server) statusText(ctx context.Context) []byte {
 
 // history answers with everything that is recorded.
 func (s *server) history(w http.ResponseWriter, _ *http.Request) {
-	wire.Send(w, s.historyText())
+	wire.Send(w, wire.JSON, s.historyText())
 }
 
 // historyText is the answer to history as it travels, which one at a time reads, and not each time that somebody asks.

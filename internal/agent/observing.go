@@ -10,6 +10,7 @@ import (
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/observe"
 	"bulkhead/internal/observe/collect"
+	"bulkhead/internal/observe/figures"
 	"bulkhead/internal/sampling"
 )
 
@@ -49,13 +50,17 @@ func (a *Agent) see(ctx context.Context) {
 }
 
 // samples answers with the last sample. Nothing is read for it. Who names the time of one waits for a newer one, or
-// gets no more than its age while there is none.
+// gets no more than its age while there is none. Who asks for figures gets those, and not the whole sample.
 func (s *server) samples(w http.ResponseWriter, r *http.Request) {
 	one := s.agent.observer.Asked(r, wire.WatchTime)
 	if one == nil {
 		wire.Write(w, wire.Answer{Error: &wire.Error{Code: api.CodeFailed,
 			Message: "the agent has taken no sample yet",
 			Hint:    "it takes the first one after its first look; ask again in a few seconds"}})
+		return
+	}
+	if r.Header.Get("Accept") == figures.Type && !one.Same {
+		wire.Send(w, figures.Type, figures.Of(one).Append(nil))
 		return
 	}
 	wire.Write(w, wire.Answer{Sample: one})

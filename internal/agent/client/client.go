@@ -23,6 +23,7 @@ import (
 	"bulkhead/internal/journal"
 	"bulkhead/internal/observe"
 	"bulkhead/internal/observe/collect"
+	"bulkhead/internal/observe/figures"
 	"bulkhead/internal/observe/record"
 )
 
@@ -130,10 +131,37 @@ func (c *Client) Status(ctx context.Context) (*api.Status, error) {
 	return a.Status, err
 }
 
-// Sample asks for the last sample of what groups use. One that the caller has already, if any, does not travel again.
-func (c *Client) Sample(ctx context.Context, had *observe.Sample) (*observe.Sample, error) {
-	a, err := c.told(ctx, http.MethodGet, "/v1/samples"+had.Unless(), nil)
-	return a.Sample.Over(had), err
+// Figures asks for the figures of the last sample. Those that the caller has already, if any, do not travel again. An
+// agent of an older version gives the whole sample in their place.
+func (c *Client) Figures(ctx context.Context, had *figures.Set) (*figures.Set, error) {
+	resp, err := c.get(ctx, "/v1/samples"+had.Unless(), figures.Type)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.Header.Get("Content-Type") == figures.Type {
+		text := bytes.NewBuffer(make([]byte, 0, max(resp.ContentLength, 0)+bytes.MinRead)) // as large as it needs
+		if _, err := text.ReadFrom(resp.Body); err != nil {
+			return nil, lost(err)
+		}
+		set, err := figures.Read(text.Bytes(), had)
+		if err != nil {
+			return nil, strange(err)
+		}
+		return set, nil
+	}
+	a, err := read(resp)
+	switch {
+	case err != nil:
+		return nil, err
+	case a.Error != nil:
+		return nil, a.Error.Err()
+	case a.Sample == nil:
+		return nil, strange(errors.New("it has no figures"))
+	case a.Sample.Same && had != nil:
+		return had.Aged(a.Sample.Age), nil
+	}
+	return figures.Of(a.Sample), nil
 }
 
 // NewerSample waits for a sample after the one of a time, and gives the last one after 10 s in any case. While somebody
@@ -165,25 +193,27 @@ func (c *Client) Record(ctx context.Context) (*record.Reach, error) {
 
 // Segments asks for the segments of the record that have ticks between two times (record.Open); the caller closes it.
 func (c *Client) Segments(ctx context.Context, from, to time.Time) (io.ReadCloser, error) {
-	path := fmt.Sprintf("http://agent/v1/record/segments?from=%d&to=%d", from.UnixMilli(), to.UnixMilli())
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, path, nil)
+	path := fmt.Sprintf("/v1/record/segments?from=%d&to=%d", from.UnixMilli(), to.UnixMilli())
+	resp, err := c.get(ctx, path, record.SegmentsType)
 	if err != nil {
-		return nil, fmt.Errorf("ask the agent: %w", err)
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return nil, lost(err)
+		return nil, err
 	}
 	if resp.Header.Get("Content-Type") == record.SegmentsType {
 		return resp.Body, nil
 	}
 	defer resp.Body.Close()
-	var a wire.Answer
-	if err := json.NewDecoder(resp.Body).Decode(&a); err != nil {
-		return nil, lost(err)
+	a, err := read(resp)
+	if err != nil {
+		return nil, err
 	}
-	return nil, cmp.Or(a.Error.Err(), error(&api.Error{Code: api.CodeFailed,
-		Err: errors.New("the agent of another version keeps no record")}))
+	return nil, cmp.Or(a.Error.Err(), strange(errors.New("it has no record")))
+}
+
+// strange says what is wrong with an answer that came whole.
+func strange(err error) error {
+	return &api.Error{Code: api.CodeFailed, Err: fmt.Errorf("read the agent's answer: %w", err),
+		Hint: "restart the agent, for instance by `systemctl restart bulkhead`, so that it is of the version of this " +
+			"program: limits stay in force"}
 }
 
 // History asks for everything that was changed.
@@ -233,6 +263,25 @@ func (c *Client) ask(ctx context.Context, method, path string, body any) (*wire.
 		return nil, lost(err)
 	}
 	defer resp.Body.Close()
+	return read(resp)
+}
+
+// get asks for something of a media type. An agent that has none of it answers in JSON.
+func (c *Client) get(ctx context.Context, path, kind string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+path, http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("ask the agent: %w", err)
+	}
+	req.Header.Set("Accept", kind)
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, lost(err)
+	}
+	return resp, nil
+}
+
+// read reads an answer in JSON.
+func read(resp *http.Response) (*wire.Answer, error) {
 	var a wire.Answer
 	if err := json.NewDecoder(resp.Body).Decode(&a); err != nil {
 		return nil, lost(err)

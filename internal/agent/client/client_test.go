@@ -2,10 +2,12 @@ package client
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -13,6 +15,9 @@ import (
 
 	"bulkhead/internal/agent/wire"
 	"bulkhead/internal/api"
+	"bulkhead/internal/observe"
+	"bulkhead/internal/observe/figures"
+	"bulkhead/internal/observe/observetest"
 )
 
 // An agent of an older version would take all settings of SELinux back where only domains are to be enforced: it is not
@@ -105,5 +110,66 @@ func TestDialWithAFullQueue(t *testing.T) {
 	}
 	if c, err := Dial(t.Context(), socket+"-not-there", t.TempDir()); c != nil || err != nil {
 		t.Errorf("no socket: %v, %v", c, err)
+	}
+}
+
+// Figures come as such of an agent that knows them, with the sample in JSON of an older one, and as an age where they
+// are there already. Both come to the same.
+func TestFigures(t *testing.T) {
+	one := observetest.Sample(t)
+	row := observe.RowOf("bulkhead_group_cpu_seconds_total")
+	tell := func(set *figures.Set) (told []string) {
+		set.Layout.Each(row, func(at int, labels []string) { told = append(told, fmt.Sprint(set.Values[at], labels)) })
+		return told
+	}
+	want := tell(figures.Of(one))
+	for name, newer := range map[string]bool{"of today": true, "older": false} {
+		t.Run(name, func(t *testing.T) {
+			c := New(listen(t, func(w http.ResponseWriter, r *http.Request) {
+				switch {
+				case r.URL.RawQuery != "":
+					wire.Write(w, wire.Answer{Sample: &observe.Sample{At: one.At, Age: time.Hour, Same: true}})
+				case newer && r.Header.Get("Accept") == figures.Type:
+					wire.Send(w, figures.Type, figures.Of(one).Append(nil))
+				default:
+					wire.Write(w, wire.Answer{Sample: one})
+				}
+			}))
+			got, err := c.Figures(t.Context(), nil)
+			if err != nil || !got.At.Equal(one.At) || got.Age != one.Age || !slices.Equal(tell(got), want) {
+				t.Fatalf("it gives %+v, %v", got, err)
+			}
+			again, err := c.Figures(t.Context(), got)
+			if err != nil || !again.At.Equal(one.At) || again.Age != time.Hour || !slices.Equal(tell(again), want) {
+				t.Errorf("the same again is %+v, %v", again, err)
+			}
+		})
+	}
+	if len(want) == 0 {
+		t.Error("nothing was compared")
+	}
+}
+
+// What is no answer is said, with what to do.
+func TestStrangeFigures(t *testing.T) {
+	for name, test := range map[string]struct {
+		answer func(w http.ResponseWriter)
+		says   string
+		hint   string
+	}{
+		"damaged": {func(w http.ResponseWriter) { wire.Send(w, figures.Type, []byte{0x80}) }, "damaged",
+			"restart the agent"},
+		"nothing": {func(w http.ResponseWriter) { wire.Write(w, wire.Answer{}) }, "no figures", "restart the agent"},
+		"none yet": {func(w http.ResponseWriter) {
+			wire.Write(w, wire.Answer{Error: &wire.Error{Code: api.CodeFailed, Message: "no sample yet",
+				Hint: "later"}})
+		}, "no sample yet", "later"},
+	} {
+		c := New(listen(t, func(w http.ResponseWriter, _ *http.Request) { test.answer(w) }))
+		set, err := c.Figures(t.Context(), nil)
+		if set != nil || err == nil || !strings.Contains(err.Error(), test.says) ||
+			!strings.Contains(api.HintOf(err), test.hint) {
+			t.Errorf("%s: %+v, %v (%s)", name, set, err, api.HintOf(err))
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strconv"
 	"time"
 
 	"bulkhead/internal/api"
@@ -28,6 +29,9 @@ const (
 	// WatchTime is how long somebody who watches waits for a new sample at most.
 	WatchTime = 10 * time.Second
 )
+
+// JSON is the media type of an Answer.
+const JSON = "application/json"
 
 // RootOnly is what the name of the socket ends in that stays root's: nobody else can fill its queue.
 const RootOnly = ".root"
@@ -66,7 +70,7 @@ type Error struct {
 }
 
 // Write answers.
-func Write(w http.ResponseWriter, a Answer) { Send(w, Encode(a)) }
+func Write(w http.ResponseWriter, a Answer) { Send(w, JSON, Encode(a)) }
 
 // Encode is an answer as it travels.
 func Encode(a Answer) []byte {
@@ -78,10 +82,11 @@ func Encode(a Answer) []byte {
 	return text
 }
 
-// Send sends an answer; a client that does not read it loses the connection.
-func Send(w http.ResponseWriter, text []byte) {
+// Send sends an answer of a media type; a client that does not read it loses the connection.
+func Send(w http.ResponseWriter, kind string, text []byte) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(AnswerTime))
-	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
 	_, _ = w.Write(text)
 }
 

@@ -27,6 +27,7 @@ import (
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/observe"
 	"bulkhead/internal/observe/exposition"
+	"bulkhead/internal/observe/figures"
 	"bulkhead/internal/observe/record"
 	"bulkhead/internal/page"
 )
@@ -100,8 +101,8 @@ With --file it shows a record that somebody sent, on any host, and no metrics. N
 			if os.Getenv("GOGC") == "" {
 				debug.SetGCPercent(garbage)
 			}
-			server := exposition.New(exposition.Options{Fetch: s.fetch, Changed: changed(s.Log()), Version: s.Version,
-				PerGroup: o.perGroup, Series: o.series})
+			server := exposition.New(exposition.Options{Fetch: (&asker{Session: s}).fetch,
+				Changed: changed(s.Log()), Version: s.Version, PerGroup: o.perGroup, Series: o.series})
 			go server.Keep(cmd.Context())
 			if o.textfile != "" {
 				return o.write(cmd.Context(), server, s.Log())
@@ -125,13 +126,26 @@ With --file it shows a record that somebody sent, on any host, and no metrics. N
 // each would be a sixth of what a scrape costs.
 const garbage = 300
 
-// fetch asks the agent for its last sample.
-func (s Session) fetch(ctx context.Context, had *observe.Sample) (*observe.Sample, error) {
-	running, err := s.running(ctx)
-	if err != nil {
+// asker asks for figures the agent that answered last, as long as it does, and then the one that runs. It is for one
+// goroutine at a time.
+type asker struct {
+	Session
+
+	last *client.Client // nil: none has answered
+}
+
+// fetch asks for the figures of the agent's last sample.
+func (a *asker) fetch(ctx context.Context, had *figures.Set) (*figures.Set, error) {
+	if a.last != nil {
+		if set, err := a.last.Figures(ctx, had); err == nil {
+			return set, nil
+		}
+	}
+	var err error
+	if a.last, err = a.running(ctx); err != nil {
 		return nil, err
 	}
-	return running.Sample(ctx, had)
+	return a.last.Figures(ctx, had)
 }
 
 // running gives the agent that runs now.

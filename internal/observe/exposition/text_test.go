@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"bulkhead/internal/observe"
+	"bulkhead/internal/observe/figures"
 	"bulkhead/internal/observe/observetest"
 )
 
@@ -102,9 +103,8 @@ func TestGzip(t *testing.T) {
 // The text of a sample is made once for all who ask the same, and anew for the next sample.
 func TestTextIsMadeOnce(t *testing.T) {
 	one := observetest.Sample(t)
-	s := patient(Options{Fetch: func(context.Context, *observe.Sample) (*observe.Sample, error) {
-		again := *one // as what came over a socket
-		return &again, nil
+	s := patient(Options{Fetch: func(context.Context, *figures.Set) (*figures.Set, error) {
+		return sent(one)
 	}})
 	made := func(target string) *text {
 		t.Helper()
