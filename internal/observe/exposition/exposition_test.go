@@ -34,14 +34,14 @@ func patient(o Options) *Server {
 	return s
 }
 
-// sent are the figures of a sample as they come from an agent.
-func sent(s *observe.Sample) (*figures.Set, error) {
-	return figures.Read(figures.Of(s).Append(nil), nil)
+// sent are the figures of a sample as they come from an agent to who has others already.
+func sent(s *observe.Sample, had *figures.Set) (*figures.Set, error) {
+	return figures.Read(figures.Of(s).Append(nil), had)
 }
 
 // always gives the same sample.
 func always(s *observe.Sample) func(context.Context, *figures.Set) (*figures.Set, error) {
-	return func(context.Context, *figures.Set) (*figures.Set, error) { return sent(s) }
+	return func(_ context.Context, had *figures.Set) (*figures.Set, error) { return sent(s, had) }
 }
 
 // scraped is an answer: its status, type and text without what differs from one to the next.
@@ -310,11 +310,11 @@ func (c *changes) told(err error) {
 func TestNoStaleFigures(t *testing.T) {
 	one, away := observetest.Sample(t), false
 	var said changes
-	s := patient(Options{Changed: said.told, Fetch: func(context.Context, *figures.Set) (*figures.Set, error) {
+	s := patient(Options{Changed: said.told, Fetch: func(_ context.Context, had *figures.Set) (*figures.Set, error) {
 		if away {
 			return nil, errors.New("no agent")
 		}
-		return sent(one)
+		return sent(one, had)
 	}})
 	stale := func(all map[string]float64) bool {
 		return slices.ContainsFunc(keys(all), func(key string) bool { return strings.Contains(key, "_group_") })
@@ -360,7 +360,7 @@ func TestHangingAgent(t *testing.T) {
 	one := observetest.Sample(t)
 	var mu sync.Mutex
 	asked, hang := 0, make(chan struct{})
-	s := patient(Options{Fetch: func(context.Context, *figures.Set) (*figures.Set, error) {
+	s := patient(Options{Fetch: func(_ context.Context, had *figures.Set) (*figures.Set, error) {
 		mu.Lock()
 		asked++
 		first := asked == 1
@@ -368,7 +368,7 @@ func TestHangingAgent(t *testing.T) {
 		if !first {
 			<-hang
 		}
-		return sent(one)
+		return sent(one, had)
 	}})
 	gathered(t, s)
 	s.last.mu.Lock()
