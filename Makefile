@@ -33,8 +33,8 @@ ANSIBLE := $(TOOLS)/ansible
 # Tests sync what they write. In memory that costs nothing, and what they hold does not depend on it.
 IN_MEMORY := $(if $(wildcard /dev/shm/.),TMPDIR=/dev/shm)
 
-# How many inputs `make fuzz` gives to a target, and for about how many seconds at most: all targets take less than a
-# minute on two cores.
+# How many inputs `make fuzz` gives to a target, and for about how many seconds of CPU time at most: all targets take
+# less than a minute on two cores.
 FUZZ_INPUTS ?= 3000
 FUZZ_SECONDS ?= 1
 
@@ -53,10 +53,11 @@ test: ## install what is missing and run everything but the linter: the whole pr
 .PHONY: test-long
 # What is shorter in `make test`, and how long it is here: property checks (25; 2,000 under the race detector), random
 # sequences of changes (5; 500, and 50 on the real kernel), failing calls of the disk (every tenth; every one), inputs
-# of fuzz targets (3,000, or what takes a second, from the seeds; 100,000, or what takes five minutes, from what is kept
-# of earlier runs), moments at which proofs end (INTERRUPTS), churn beside the agent (20 s; CHURN), and
+# of fuzz targets (3,000, or a second of CPU time, from the seeds; 100,000, or five minutes, from what is kept
+# of earlier runs), steps of an apply after which it is killed and rolled back (every third; every one), records of the
+# journal that are damaged (every fourth; every one), moments at which proofs end (INTERRUPTS), churn beside the agent (8 s; CHURN), and
 # what SPAN, KILLS and PROBES say in scripts/test-root. Only here (LONG=1): the demo interrupted and killed, and a run in a
-# peer's arm (another scenario is, at six moments, in `make test`), and on servers that exist; packages made twice; a change
+# peer's arm (another scenario is, at five moments, in `make test`), and on servers that exist; packages made twice; a change
 # of `tune` measured on a MariaDB; a MariaDB of 1 GiB that is lowered (512 MiB); the machine
 # with planted faults and other programs (MODE=advice); the page in a browser (`make page-test`); the Ansible collection (`make ansible-test`);
 # newer releases of the engines (`make engines-test`).
