@@ -311,7 +311,8 @@ func TestSuspectsAreCounted(t *testing.T) {
 		if math.Abs(one.Part-without.Part) <= 0.15 {
 			break
 		}
-		one, without = ofCPU(s.suspects("victim", "--for", "4s")), ofCPU(s.suspects("victim", "--for", "4s", "--no-bpf"))
+		one = ofCPU(s.suspects("victim", "--for", "4s"))
+		without = ofCPU(s.suspects("victim", "--for", "4s", "--no-bpf"))
 	}
 	if strings.Contains(without.Source, "BPF") {
 		t.Errorf("the source is %q", without.Source)
