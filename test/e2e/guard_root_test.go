@@ -69,7 +69,6 @@ func TestGuardUndoesABadChange(t *testing.T) {
 		{"by MariaDB, without an agent", true, false, "Questions per second, by the database", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
 			if c.sql && os.Getenv("LONG") == "" {
 				t.Skip("only with LONG=1: another database takes the same way")
 			}
