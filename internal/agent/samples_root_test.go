@@ -89,7 +89,10 @@ func TestSamples(t *testing.T) {
 // Memory of a group on the nodes of the host is, within 1 %, what the group is charged for memory without files.
 func TestSampledNodes(t *testing.T) {
 	if _, err := os.Stat("/proc/self/numa_maps"); err != nil {
-		t.Skip("this kernel has no NUMA")
+		if _, err := os.Stat("/sys/devices/system/node"); err == nil {
+			t.Fatal("this kernel has NUMA, and no /proc/self/numa_maps")
+		}
+		t.Skip("this kernel has no NUMA: there is no /sys/devices/system/node")
 	}
 	s := newSite(t)
 	argument, rule := mark(61037)
