@@ -33,8 +33,10 @@ ANSIBLE := $(TOOLS)/ansible
 # Tests sync what they write. In memory that costs nothing, and what they hold does not depend on it.
 IN_MEMORY := $(if $(wildcard /dev/shm/.),TMPDIR=/dev/shm)
 
-# How many inputs `make fuzz` gives to a target whose inputs cost little: all targets take a minute on two cores.
+# How many inputs `make fuzz` gives to a target, and for about how many seconds of CPU time at most: all targets take
+# less than a minute on two cores.
 FUZZ_INPUTS ?= 3000
+FUZZ_SECONDS ?= 1
 
 .PHONY: help
 help: ## list the targets
@@ -51,15 +53,17 @@ test: ## install what is missing and run everything but the linter: the whole pr
 .PHONY: test-long
 # What is shorter in `make test`, and how long it is here: property checks (25; 2,000 under the race detector), random
 # sequences of changes (5; 500, and 50 on the real kernel), failing calls of the disk (every tenth; every one), inputs
-# of fuzz targets (3,000; 100,000), moments at which proofs end (INTERRUPTS), churn beside the agent (20 s; CHURN), and
+# of fuzz targets (3,000, or a second of CPU time, from the seeds; 100,000, or five minutes, from what is kept
+# of earlier runs), steps of an apply after which it is killed and rolled back (every third; every one), records of the
+# journal that are damaged (every fourth; every one), moments at which proofs end (INTERRUPTS), churn beside the agent (8 s; CHURN), and
 # what SPAN, KILLS and PROBES say in scripts/test-root. Only here (LONG=1): the demo interrupted and killed, and a run in a
-# peer's arm (another scenario is, at six moments, in `make test`), and on servers that exist; packages made twice; a change
+# peer's arm (another scenario is, at five moments, in `make test`), and on servers that exist; packages made twice; a change
 # of `tune` measured on a MariaDB; a MariaDB of 1 GiB that is lowered (512 MiB); the machine
 # with planted faults and other programs (MODE=advice); the page in a browser (`make page-test`); the Ansible collection (`make ansible-test`);
 # newer releases of the engines (`make engines-test`).
 test-long: ## the same and the linter, harder: race detector, 80 times the property checks, all failures of the disk, 500 random sequences, long fuzzing, the full demo, the lab
 	@scripts/steps deps build lint race page-test
-	@$(MAKE) --no-print-directory fuzz FUZZ_INPUTS=100000
+	@FUZZ_CORPUS="$$(go env GOCACHE)/fuzz" $(MAKE) --no-print-directory fuzz FUZZ_INPUTS=100000 FUZZ_SECONDS=300
 	SEQUENCES=500 go test -count 1 -timeout 60m -run TestAnySequenceIsGivenBack ./internal/control
 	FAULTS=all go test -count 1 -timeout 30m -run 'TestVerbsOnAFailingDisk|TestKilledBetweenAnyTwoWrites' ./internal/control
 	@scripts/ansible-deps $(ANSIBLE)
@@ -106,7 +110,7 @@ unit: ## every test that needs neither root nor a server; properties are checked
 
 .PHONY: fuzz
 fuzz: ## every fuzz target, for some seconds
-	@scripts/fuzz $(FUZZ_INPUTS)
+	@scripts/fuzz $(FUZZ_INPUTS) $(FUZZ_SECONDS)
 
 .PHONY: scripts
 scripts: ## the command-line scripts alone

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
 
+	"bulkhead/internal/agent/wire"
 	"bulkhead/internal/api"
 	"bulkhead/internal/control"
 	"bulkhead/internal/host"
@@ -280,7 +281,7 @@ func (s *server) admit(next http.Handler) http.Handler {
 		changes := r.Method != http.MethodGet
 		if changes && !owns || !changes && !reads && (!owns || !greets) {
 			w.Header().Set("Connection", "close")
-			write(w, answer{Error: &wireError{Code: api.CodeRefused,
+			wire.Write(w, wire.Answer{Error: &wire.Error{Code: api.CodeRefused,
 				Message: "only root may ask the agent for this, and whom the policy names",
 				Hint: "run it with sudo; `owner` of a group says who may do something there, `agent: {read: …}` " +
 					"who may look"}})
@@ -297,9 +298,9 @@ func (s *server) admit(next http.Handler) http.Handler {
 // oneByOne takes what a user asks for in its turn. It is read before that, so that nothing waits for a client with the
 // turn taken, and one that goes away meanwhile is noticed.
 func (s *server) oneByOne(w http.ResponseWriter, r *http.Request, who connPeer, next http.Handler) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxOthers))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, wire.MaxOthers))
 	if err != nil {
-		write(w, answer{Error: unreadable(err)})
+		wire.Write(w, wire.Answer{Error: unreadable(err)})
 		return
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
@@ -311,7 +312,7 @@ func (s *server) oneByOne(w http.ResponseWriter, r *http.Request, who connPeer, 
 	case <-r.Context().Done():
 		return
 	case <-late.C:
-		write(w, answer{Error: &wireError{Code: api.CodeLocked,
+		wire.Write(w, wire.Answer{Error: &wire.Error{Code: api.CodeLocked,
 			Message: fmt.Sprintf("other requests of uid %d are under way", who.caller.UID), Hint: "try again later"}})
 		return
 	}
@@ -323,7 +324,7 @@ func (s *server) oneByOne(w http.ResponseWriter, r *http.Request, who connPeer, 
 		most, every = changesAtOnce, changeEvery
 	}
 	if most > 0 {
-		write(w, answer{Error: &wireError{
+		wire.Write(w, wire.Answer{Error: &wire.Error{
 			Code: api.CodeRefused, Hint: fmt.Sprintf("one more is taken every %s", every),
 			Message: fmt.Sprintf("uid %d has asked for %d changes in a short time", who.caller.UID, most),
 		}})
@@ -334,15 +335,15 @@ func (s *server) oneByOne(w http.ResponseWriter, r *http.Request, who connPeer, 
 
 // read reads what is asked, and answers when that cannot be read.
 func read(w http.ResponseWriter, r *http.Request, into any) bool {
-	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest)).Decode(into)
+	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, wire.MaxRequest)).Decode(into)
 	if err != nil {
-		write(w, answer{Error: unreadable(err)})
+		wire.Write(w, wire.Answer{Error: unreadable(err)})
 	}
 	return err == nil
 }
 
-func unreadable(err error) *wireError {
-	return &wireError{Code: api.CodeUsage, Message: "the request cannot be read: " + err.Error()}
+func unreadable(err error) *wire.Error {
+	return &wire.Error{Code: api.CodeUsage, Message: "the request cannot be read: " + err.Error()}
 }
 
 // name is who asks, for the history: root may say who it is on behalf of.
@@ -361,23 +362,16 @@ func (s *server) name(who connPeer, says string) string {
 	return fmt.Sprintf("%s(uid %d, pid %d)", says, uid, who.pid)
 }
 
-// entry is a process that asks to be put into a group before it runs a command.
-type entry struct {
-	Group   string `json:"group"`
-	Command string `json:"command"`
-	By      string `json:"by,omitempty"` // of root: on behalf of whom
-}
-
 // enter puts the process at the other end into a group.
 func (s *server) enter(w http.ResponseWriter, r *http.Request) {
 	who := peerOf(r)
-	var e entry
+	var e wire.Entry
 	if !read(w, r, &e) {
 		return
 	}
 	if who.pid <= 0 {
 		text := "the agent cannot see the process that asks: it is in another PID namespace"
-		write(w, answer{Error: &wireError{Code: api.CodeFailed, Message: text}})
+		wire.Write(w, wire.Answer{Error: &wire.Error{Code: api.CodeFailed, Message: text}})
 		return
 	}
 	into := control.Entry{
@@ -387,7 +381,7 @@ func (s *server) enter(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		s.agent.Changed([]int{who.pid})
 	}
-	write(w, answer{Error: onWire(err)})
+	wire.Write(w, wire.Answer{Error: wire.ErrorOf(err)})
 }
 
 type server struct {
@@ -400,7 +394,7 @@ type server struct {
 	open bool          // whether others than root may connect; the loop's alone
 
 	mu    sync.Mutex // guards the last answer to status
-	last  answer
+	last  wire.Answer
 	given time.Time
 
 	recordReader sync.Mutex // held by somebody else than root who reads the record

@@ -48,7 +48,7 @@ func New(c *transaction.Controller, o Options) *Agent {
 	}
 	a := &Agent{held: newBatch(), control: reconcile.New(c), trials: confirm.NewFallback(c, control.ApplyRest(c)),
 		scanner: c.Host.Proc.NewScanner(), o: o, wake: make(chan struct{}, 1)}
-	a.notifier = newNotifier(o, time.Now())
+	a.notifier = newNotifier(o.Ready, o.Log, time.Now())
 	a.placements.resident = func(pid int) int64 {
 		m, err := c.Host.Proc.Memory(pid)
 		if err != nil {

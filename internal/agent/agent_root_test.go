@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/agent/client"
 	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/host"
@@ -28,7 +29,7 @@ type site struct {
 	state  string
 	socket string
 	tree   *cgroup.Tree
-	client *Client
+	client *client.Client
 	stop   func() // ends the agent and waits
 }
 
@@ -87,7 +88,7 @@ func (s *site) startWith(o Options) {
 	}
 	s.t.Cleanup(s.stop)
 	soon(s.t, "the agent", func() bool {
-		s.client, err = Dial(context.Background(), s.socket, s.state)
+		s.client, err = client.Dial(context.Background(), s.socket, s.state)
 		return err == nil && s.client != nil
 	})
 }
@@ -342,7 +343,7 @@ func TestStopsAndStartsAgain(t *testing.T) {
 	if _, err := os.Stat(s.socket); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("it left its socket: %v", err)
 	}
-	if c, err := Dial(context.Background(), s.socket, s.state); c != nil || err != nil {
+	if c, err := client.Dial(context.Background(), s.socket, s.state); c != nil || err != nil {
 		t.Errorf("dial without an agent: %v, %v", c, err)
 	}
 	s.start(200 * time.Millisecond)

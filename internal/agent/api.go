@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"bulkhead/internal/agent/wire"
 	"bulkhead/internal/api"
 	"bulkhead/internal/control"
 	"bulkhead/internal/inspect"
@@ -74,7 +75,7 @@ func (a *Agent) open() (*server, error) {
 		return r
 	}
 	s := &server{agent: a, socks: []net.Listener{receive(sock)}, turn: make(chan struct{}, 1)}
-	if own, err := listenForRoot(a.o.Socket + rootOnly); err == nil {
+	if own, err := listenForRoot(a.o.Socket + wire.RootOnly); err == nil {
 		s.socks = append(s.socks, receive(own))
 	} else {
 		a.o.Log.Warn("root has no socket of its own, and waits among others", "err", err)
@@ -101,9 +102,6 @@ func (a *Agent) open() (*server, error) {
 	}
 	return s, nil
 }
-
-// rootOnly is what the name of the socket ends in that stays root's: nobody else can fill its queue.
-const rootOnly = ".root"
 
 // listenForRoot opens a socket to which root alone may connect. The public one may be opened to others (letIn).
 func listenForRoot(path string) (net.Listener, error) {
@@ -156,7 +154,7 @@ func (s *server) close(ctx context.Context) {
 
 // hello says that the agent lives, for which state directory, and what it knows.
 func (s *server) hello(w http.ResponseWriter, _ *http.Request) {
-	write(w, answer{State: s.agent.control.Store.Dir(), Knows: api.Known})
+	wire.Write(w, wire.Answer{State: s.agent.control.Store.Dir(), Knows: api.Known})
 }
 
 // do takes a changing verb.
@@ -184,7 +182,7 @@ func (s *server) do(w http.ResponseWriter, r *http.Request) {
 			reply.Overrides, reply.Plan.Notes, reply.Plan.Shares = nil, nil, nil // of other groups too
 		}
 	}
-	write(w, answer{Reply: reply, Error: onWire(err)})
+	wire.Write(w, wire.Answer{Reply: reply, Error: wire.ErrorOf(err)})
 }
 
 // forbidden says which settings of its unit the agent lacks.
@@ -193,11 +191,11 @@ func (s *server) forbidden(w http.ResponseWriter, r *http.Request) {
 	if !read(w, r, &settings) {
 		return
 	}
-	var a answer
+	var a wire.Answer
 	if unit := s.agent.control.Unit; unit != nil {
-		a = answer{Unit: unit.Name, Forbidden: unit.Forbidden(settings)}
+		a = wire.Answer{Unit: unit.Name, Forbidden: unit.Forbidden(settings)}
 	}
-	write(w, a)
+	wire.Write(w, a)
 }
 
 // inTurn does a verb when it is its turn.
@@ -215,7 +213,8 @@ func (s *server) inTurn(ctx context.Context, q api.Request) (*api.Reply, error) 
 
 // status answers the read-only question, one at a time.
 func (s *server) status(w http.ResponseWriter, r *http.Request) {
-	send(w, s.statusText(context.WithoutCancel(r.Context()))) // the answer is for whoever asks next, too
+	// The answer is for whoever asks next, too.
+	wire.Send(w, wire.JSON, s.statusText(context.WithoutCancel(r.Context())))
 }
 
 // statusText is the answer to status as it travels: nobody waits for its reader.
@@ -224,17 +223,17 @@ func (s *server) statusText(ctx context.Context) []byte {
 	defer s.mu.Unlock()
 	if time.Since(s.given) > freshFor {
 		st, err := inspect.Status(ctx, s.agent.control.Controller)
-		s.last, s.given = answer{Status: st, Error: onWire(err)}, time.Now()
+		s.last, s.given = wire.Answer{Status: st, Error: wire.ErrorOf(err)}, time.Now()
 	}
 	if s.last.Status != nil {
 		s.agent.Fill(s.last.Status)
 	}
-	return encode(s.last)
+	return wire.Encode(s.last)
 }
 
 // history answers with everything that is recorded.
 func (s *server) history(w http.ResponseWriter, _ *http.Request) {
-	send(w, s.historyText())
+	wire.Send(w, wire.JSON, s.historyText())
 }
 
 // historyText is the answer to history as it travels, which one at a time reads, and not each time that somebody asks.
@@ -243,7 +242,7 @@ func (s *server) historyText() []byte {
 	defer s.past.Unlock()
 	if time.Since(s.told) > freshFor {
 		entries, err := s.agent.control.Store.History()
-		s.pastText, s.told = encode(answer{History: entries, Error: onWire(err)}), time.Now()
+		s.pastText, s.told = wire.Encode(wire.Answer{History: entries, Error: wire.ErrorOf(err)}), time.Now()
 	}
 	return s.pastText
 }
@@ -251,9 +250,9 @@ func (s *server) historyText() []byte {
 func (s *server) placed(w http.ResponseWriter, r *http.Request) {
 	pid, err := strconv.Atoi(r.PathValue("pid"))
 	if err != nil {
-		write(w, answer{Error: onWire(&api.Error{Code: api.CodeUsage,
+		wire.Write(w, wire.Answer{Error: wire.ErrorOf(&api.Error{Code: api.CodeUsage,
 			Err: fmt.Errorf("%q is not a process id", r.PathValue("pid"))})})
 		return
 	}
-	write(w, answer{Placed: s.agent.placements.recall(pid)})
+	wire.Write(w, wire.Answer{Placed: s.agent.placements.recall(pid)})
 }

@@ -201,7 +201,7 @@ func TestALossIsAnsweredByALookAtAll(t *testing.T) {
 // Five hundred starts a second, for as long as CHURN says (20 s unless it does), with a buffer for events that is far
 // too small: what comes out at the end is what a fresh look at /proc would say.
 func TestChurnWithLosses(t *testing.T) {
-	d := 20 * time.Second
+	d := 8 * time.Second
 	if text := os.Getenv("CHURN"); text != "" {
 		var err error
 		if d, err = time.ParseDuration(text); err != nil {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/agent/client"
 	"bulkhead/internal/api"
 )
 
@@ -66,9 +67,9 @@ func TestFloodOfConnections(t *testing.T) {
 		info, err := os.Stat(s.socket)
 		return err == nil && info.Mode().Perm() == unlocked
 	})
-	verbs := map[string]func(c *Client) error{
-		"status": func(c *Client) error { _, err := c.Status(context.Background()); return err },
-		"release": func(c *Client) error {
+	verbs := map[string]func(c *client.Client) error{
+		"status": func(c *client.Client) error { _, err := c.Status(context.Background()); return err },
+		"release": func(c *client.Client) error {
 			_, err := c.Do(context.Background(), api.Request{Verb: "release", All: true})
 			return err
 		},
@@ -84,7 +85,7 @@ func TestFloodOfConnections(t *testing.T) {
 			for range asks {
 				for name, ask := range verbs {
 					began := time.Now()
-					c, err := Dial(context.Background(), s.socket, s.state)
+					c, err := client.Dial(context.Background(), s.socket, s.state)
 					if err != nil || c == nil {
 						t.Fatalf("%s beside %s: no agent: %v", name, beside, err)
 					}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/agent/client"
 	"bulkhead/internal/api"
 	"bulkhead/internal/control"
 	"bulkhead/internal/linux/procevents"
@@ -69,11 +70,11 @@ func benchmarkIdle(b *testing.B, quiet bool) {
 	agent, end := startCopy(b, state)
 	time.Sleep(10 * time.Second) // the first looks read everything
 	events := func() float64 {
-		client, err := Dial(b.Context(), state+"/agent.sock", state)
-		if err != nil || client == nil {
+		c, err := client.Dial(b.Context(), state+"/agent.sock", state)
+		if err != nil || c == nil {
 			b.Fatalf("the agent does not answer: %v", err)
 		}
-		st, err := client.Status(b.Context())
+		st, err := c.Status(b.Context())
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/agent/client"
 	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/cgroup/cgroupfake"
@@ -33,7 +34,7 @@ type modelSite struct {
 	socket  string
 	kernel  *cgroupfake.Kernel
 	control *transaction.Controller
-	client  *Client
+	client  *client.Client
 	events  *modelEvents
 	uid     atomic.Int64 // of who connects
 	stop    func()
@@ -164,7 +165,7 @@ func (s *modelSite) run(events *modelEvents) {
 	})
 	s.t.Cleanup(s.stop)
 	s.until("the agent", func() bool {
-		s.client, err = Dial(s.t.Context(), s.socket, s.state)
+		s.client, err = client.Dial(s.t.Context(), s.socket, s.state)
 		return err == nil && s.client != nil
 	})
 }
@@ -273,15 +274,15 @@ func TestModelErrors(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "no policy is applied") {
 		t.Errorf("root enters without a policy: %v", err)
 	}
-	_, err = Dial(t.Context(), s.socket, t.TempDir())
+	_, err = client.Dial(t.Context(), s.socket, t.TempDir())
 	if err == nil || !strings.Contains(err.Error(), "works on the state directory") {
 		t.Errorf("another state directory: %v", err)
 	}
-	if c, err := Dial(t.Context(), s.socket+".none", s.state); c != nil || err != nil {
+	if c, err := client.Dial(t.Context(), s.socket+".none", s.state); c != nil || err != nil {
 		t.Errorf("no agent: %v, %v", c, err)
 	}
 	s.stop()
-	if _, err := s.client.Status(t.Context()); !errors.Is(err, ErrSilent) {
+	if _, err := s.client.Status(t.Context()); !errors.Is(err, client.ErrSilent) {
 		t.Errorf("an agent that has ended: %v", err)
 	}
 }

@@ -29,11 +29,11 @@ type notifier struct {
 	said   string
 }
 
-func newNotifier(o Options, now time.Time) *notifier {
-	h := &notifier{begun: now, wait: startTimeout, ready: o.Ready, log: o.Log}
+func newNotifier(ready func(), log *slog.Logger, now time.Time) *notifier {
+	h := &notifier{begun: now, wait: startTimeout, ready: ready, log: log}
 	timeout, err := notify.WatchdogTimeout()
 	if err != nil {
-		o.Log.Warn("the watchdog is not served", "err", err)
+		log.Warn("the watchdog is not served", "err", err)
 	}
 	h.beat = timeout / 4 // sd_watchdog_enabled(3) asks for half of it at most
 	return h

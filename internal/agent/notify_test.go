@@ -56,7 +56,7 @@ func (m *manager) heard(want string) (lines []string) {
 func TestHerald(t *testing.T) {
 	m := newManager(t, "8000000")
 	readies := 0
-	h := newNotifier(Options{Log: slog.New(slog.DiscardHandler), Ready: func() { readies++ }}, time.Unix(100, 0))
+	h := newNotifier(func() { readies++ }, slog.New(slog.DiscardHandler), time.Unix(100, 0))
 	at := func(s float64) time.Time { return time.Unix(100, 0).Add(time.Duration(s * float64(time.Second))) }
 	steps := []struct {
 		name string
@@ -96,7 +96,7 @@ func TestHerald(t *testing.T) {
 func TestHeraldWithoutListeners(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
 	t.Setenv("WATCHDOG_USEC", "")
-	h := newNotifier(Options{Log: slog.New(slog.DiscardHandler)}, time.Unix(100, 0))
+	h := newNotifier(nil, slog.New(slog.DiscardHandler), time.Unix(100, 0))
 	h.alive(time.Unix(200, 0))
 	h.looked("revision 1", "", time.Unix(200, 0))
 	h.stopping()

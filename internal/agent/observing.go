@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"time"
 
+	"bulkhead/internal/agent/wire"
 	"bulkhead/internal/api"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/observe"
 	"bulkhead/internal/observe/collect"
+	"bulkhead/internal/observe/figures"
 	"bulkhead/internal/sampling"
 )
 
@@ -48,24 +49,26 @@ func (a *Agent) see(ctx context.Context) {
 	a.observer.See(ctx, a.watched)
 }
 
-// watchTime is how long somebody who watches waits for a new sample at most.
-const watchTime = 10 * time.Second
-
 // samples answers with the last sample. Nothing is read for it. Who names the time of one waits for a newer one, or
-// gets no more than its age while there is none.
+// gets no more than its age while there is none. Who asks for figures gets those, and not the whole sample.
 func (s *server) samples(w http.ResponseWriter, r *http.Request) {
-	one := s.agent.observer.Asked(r, watchTime)
+	one := s.agent.observer.Asked(r, wire.WatchTime)
 	if one == nil {
-		write(w, answer{Error: &wireError{Code: api.CodeFailed, Message: "the agent has taken no sample yet",
-			Hint: "it takes the first one after its first look; ask again in a few seconds"}})
+		wire.Write(w, wire.Answer{Error: &wire.Error{Code: api.CodeFailed,
+			Message: "the agent has taken no sample yet",
+			Hint:    "it takes the first one after its first look; ask again in a few seconds"}})
 		return
 	}
-	write(w, answer{Sample: one})
+	if r.Header.Get("Accept") == figures.Type && !one.Same {
+		wire.Send(w, figures.Type, figures.Of(one).Append(nil))
+		return
+	}
+	wire.Write(w, wire.Answer{Sample: one})
 }
 
 // collectors says how collectors are switched and what they do.
 func (s *server) collectors(w http.ResponseWriter, _ *http.Request) {
-	write(w, answer{Collectors: s.agent.observer.Readings()})
+	wire.Write(w, wire.Answer{Collectors: s.agent.observer.Readings()})
 }
 
 // switchCollectors switches collectors, and answers what became of them.
@@ -73,7 +76,7 @@ func (s *server) switchCollectors(w http.ResponseWriter, r *http.Request) {
 	who := peerOf(r)
 	var change collect.Change
 	if !who.root {
-		write(w, answer{Error: &wireError{Code: api.CodeRefused, Message: "only root may switch collectors",
+		wire.Write(w, wire.Answer{Error: &wire.Error{Code: api.CodeRefused, Message: "only root may switch collectors",
 			Hint: "run it with sudo"}})
 		return
 	}
@@ -91,26 +94,26 @@ func (s *server) switchCollectors(w http.ResponseWriter, r *http.Request) {
 		s.agent.o.Log.Info("collectors were switched", "by", s.name(who, ""), "how", change.Verb,
 			"collectors", change.Names, "for", change.For)
 	}
-	write(w, answer{Collectors: s.agent.observer.Readings(), Error: onWire(err)})
+	wire.Write(w, wire.Answer{Collectors: s.agent.observer.Readings(), Error: wire.ErrorOf(err)})
 }
 
 // record says what the record has.
 func (s *server) record(w http.ResponseWriter, _ *http.Request) {
 	reach, err := s.agent.observer.Record.Reach()
-	write(w, answer{Record: &reach, Error: onWire(err)})
+	wire.Write(w, wire.Answer{Record: &reach, Error: wire.ErrorOf(err)})
 }
 
 // segments gives segments of the record; to others than root to one at a time, as the newest is compressed for each.
 func (s *server) segments(w http.ResponseWriter, r *http.Request) {
 	if !peerOf(r).root {
 		if !s.recordReader.TryLock() {
-			write(w, answer{Error: &wireError{Code: api.CodeLocked, Message: "somebody else reads the record",
-				Hint: "try again in a moment"}})
+			wire.Write(w, wire.Answer{Error: &wire.Error{Code: api.CodeLocked,
+				Message: "somebody else reads the record", Hint: "try again in a moment"}})
 			return
 		}
 		defer s.recordReader.Unlock()
 	}
-	if err := s.agent.observer.Send(w, r, answerTime); err != nil {
-		write(w, answer{Error: onWire(err)})
+	if err := s.agent.observer.Send(w, r, wire.AnswerTime); err != nil {
+		wire.Write(w, wire.Answer{Error: wire.ErrorOf(err)})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/agent/client"
 	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/control"
@@ -103,12 +104,12 @@ func BenchmarkChurn(b *testing.B) {
 		}
 	})
 	agent, _ := startCopy(b, state)
-	client, err := Dial(context.Background(), state+"/agent.sock", state)
-	if err != nil || client == nil {
+	running, err := client.Dial(context.Background(), state+"/agent.sock", state)
+	if err != nil || running == nil {
 		b.Fatal(err)
 	}
 	events := func() *api.AgentStatus {
-		st, err := client.Status(context.Background())
+		st, err := running.Status(context.Background())
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -194,8 +195,8 @@ func startAgent(b *testing.B, cmd *exec.Cmd, state string) *os.Process {
 		_ = cmd.Wait()
 	})
 	soon(b, "the agent", func() bool {
-		client, err := Dial(context.Background(), state+"/agent.sock", state)
-		return err == nil && client != nil
+		c, err := client.Dial(context.Background(), state+"/agent.sock", state)
+		return err == nil && c != nil
 	})
 	time.Sleep(2 * time.Second) // the first looks read everything
 	return cmd.Process

@@ -3,11 +3,7 @@ package agent
 import (
 	"errors"
 	"log/slog"
-	"net"
-	"os"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,35 +50,4 @@ func TestEventsThatEndAreOpenedAgain(t *testing.T) {
 			close(stream.reads)
 		}
 	})
-}
-
-// A queue of connections that is full is no sign that no agent listens.
-func TestDialWithAFullQueue(t *testing.T) {
-	t.Parallel()
-	socket := filepath.Join(t.TempDir(), "s")
-	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := os.NewFile(uintptr(fd), socket)
-	defer f.Close()
-	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrUnix{Name: socket}), syscall.Listen(fd, 0)); err != nil {
-		t.Fatal(err)
-	}
-	for {
-		c, err := net.DialTimeout("unix", socket, time.Second)
-		if errors.Is(err, syscall.EAGAIN) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-	}
-	if c, err := Dial(t.Context(), socket, t.TempDir()); c != nil || !errors.Is(err, ErrSilent) {
-		t.Errorf("a full queue: %v, %v", c, err)
-	}
-	if c, err := Dial(t.Context(), socket+"-not-there", t.TempDir()); c != nil || err != nil {
-		t.Errorf("no socket: %v, %v", c, err)
-	}
 }

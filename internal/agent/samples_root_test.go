@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -28,7 +29,7 @@ func (s *site) sampled(what string, is func(*observe.Sample) bool) (one *observe
 	s.t.Helper()
 	soon(s.t, what, func() bool {
 		var err error
-		one, err = s.client.Sample(context.Background(), nil)
+		one, err = s.client.NewerSample(context.Background(), time.Time{})
 		return err == nil && is(one)
 	})
 	return one
@@ -67,6 +68,17 @@ func TestSamples(t *testing.T) {
 	if later, err := s.client.NewerSample(context.Background(), one.At); err != nil || !later.At.After(one.At) {
 		t.Errorf("the sample after that of %v is %+v: %v", one.At, later, err)
 	}
+	set, err := s.client.Figures(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := map[string]float64{}
+	set.Layout.Each(observe.RowOf("bulkhead_group_limit_held"), func(at int, labels []string) {
+		limits[labels[0]+" "+labels[3]] = set.Values[at]
+	})
+	if !maps.Equal(limits, map[string]float64{"a cpu.limit": 1.5, "a tasks": 50, "a memory.max": 64 << 20}) {
+		t.Errorf("scrapers get the limits %v", limits)
+	}
 	s.must(api.Request{Verb: "release", All: true})
 	s.sampled("no group", func(one *observe.Sample) bool { return len(one.Groups) == 0 && one.Revision == 0 })
 	if at := s.group(id.PID); at != "-" {
@@ -77,7 +89,10 @@ func TestSamples(t *testing.T) {
 // Memory of a group on the nodes of the host is, within 1 %, what the group is charged for memory without files.
 func TestSampledNodes(t *testing.T) {
 	if _, err := os.Stat("/proc/self/numa_maps"); err != nil {
-		t.Skip("this kernel has no NUMA")
+		if _, err := os.Stat("/sys/devices/system/node"); err == nil {
+			t.Fatal("this kernel has NUMA, and no /proc/self/numa_maps")
+		}
+		t.Skip("this kernel has no NUMA: there is no /sys/devices/system/node")
 	}
 	s := newSite(t)
 	argument, rule := mark(61037)

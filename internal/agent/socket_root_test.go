@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"bulkhead/internal/agent/client"
+	"bulkhead/internal/agent/wire"
 	"bulkhead/internal/api"
 	"bulkhead/internal/apply"
 	"bulkhead/internal/cgroup"
@@ -55,7 +57,7 @@ func TestTakesTheSocketOfADeadAgentOnly(t *testing.T) {
 	if api.CodeOf(err) != api.CodeLocked || !strings.Contains(err.Error(), "already listens") {
 		t.Errorf("a second agent on the same socket: %v", err)
 	}
-	if _, err := Dial(context.Background(), s.socket, t.TempDir()); api.CodeOf(err) != api.CodeUsage {
+	if _, err := client.Dial(context.Background(), s.socket, t.TempDir()); api.CodeOf(err) != api.CodeUsage {
 		t.Errorf("dial for another state directory: %v", err)
 	}
 	if s.agentError() == "" {
@@ -155,10 +157,10 @@ func TestAskInACopy(t *testing.T) {
 		return
 	}
 	t.Logf("asked as uid %d", os.Getuid())
-	if c, err := Dial(context.Background(), socket, os.Getenv(envFrom)); api.CodeOf(err) != api.CodeRefused {
+	if c, err := client.Dial(context.Background(), socket, os.Getenv(envFrom)); api.CodeOf(err) != api.CodeRefused {
 		t.Errorf("dial: %v, %v", c, err)
 	}
-	c := newClient(socket)
+	c := client.New(socket)
 	if st, err := c.Status(context.Background()); api.CodeOf(err) != api.CodeRefused || st != nil {
 		t.Errorf("status: %+v, %v", st, err)
 	}
@@ -183,7 +185,7 @@ func TestNonsenseOverTheSocket(t *testing.T) {
 		"no HTTP": "\x00\x01\x02 hello\r\n\r\n",
 		"no JSON": "POST /v1/do HTTP/1.1\r\nHost: agent\r\nContent-Length: 4\r\nConnection: close\r\n\r\n{]{]",
 		"too large": "POST /v1/do HTTP/1.1\r\nHost: agent\r\nContent-Length: 99999999\r\nConnection: " +
-			"close\r\n\r\n{\"verb\":\"" + strings.Repeat("x", maxRequest),
+			"close\r\n\r\n{\"verb\":\"" + strings.Repeat("x", wire.MaxRequest),
 		"no path":   "GET /etc/shadow HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n\r\n",
 		"no method": "DELETE /v1/status HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n\r\n",
 	} {
@@ -199,7 +201,7 @@ func TestNonsenseOverTheSocket(t *testing.T) {
 		if _, after, ok := strings.Cut(body, "\r\n\r\n"); ok {
 			body = after
 		}
-		var a answer
+		var a wire.Answer
 		if err := json.Unmarshal([]byte(body), &a); err == nil && a.Error == nil {
 			t.Errorf("%s: %s", name, got)
 		}

@@ -56,7 +56,6 @@ func TestInterruptedAnywhereRoot(t *testing.T) {
 			{syscall.SIGINT, "", 20 * time.Millisecond, nil},
 			{syscall.SIGKILL, "under the policy", 1700 * time.Millisecond, nil}, // the server was started in its group
 			{syscall.SIGTERM, swept, 500 * time.Millisecond, nil},
-			{syscall.SIGKILL, last, 500 * time.Millisecond, nil},
 			{syscall.SIGINT, last, 1200 * time.Millisecond, []syscall.Signal{syscall.SIGINT, syscall.SIGHUP}},
 		})
 		return

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"bulkhead/internal/agent"
+	"bulkhead/internal/agent/client"
 	"bulkhead/internal/api"
 	"bulkhead/internal/cli/command"
 	"bulkhead/internal/cli/render"
@@ -111,7 +111,7 @@ func (r *run) enter(ctx context.Context, group, command string) error {
 		if err = running.Enter(ctx, group, command, who()); err == nil {
 			return nil
 		}
-		if errors.Is(err, agent.ErrSilent) && euid() == 0 {
+		if errors.Is(err, client.ErrSilent) && euid() == 0 {
 			render.Printf(r.err, "warning: going on without the agent: %v\n", err)
 			err = nil
 		}

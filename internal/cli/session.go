@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"time"
 
-	"bulkhead/internal/agent"
+	"bulkhead/internal/agent/client"
 	"bulkhead/internal/api"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/render/warnings"
@@ -141,7 +141,7 @@ func (s *session) do(ctx context.Context, q api.Request) (*api.Reply, bool, erro
 	if running != nil {
 		reply, err := running.Do(ctx, q)
 		// The emergency exit is the same done twice, so it goes on without an agent that died over it.
-		again := errors.Is(err, agent.ErrSilent) || q.Verb == "release" && errors.Is(err, agent.ErrCut)
+		again := errors.Is(err, client.ErrSilent) || q.Verb == "release" && errors.Is(err, client.ErrCut)
 		if !again || ctx.Err() != nil || euid() != 0 {
 			return reply, true, err
 		}
@@ -158,9 +158,9 @@ func (s *session) do(ctx context.Context, q api.Request) (*api.Reply, bool, erro
 
 // agent gives the running agent, or nil. One that hangs must not stand in the way: the emergency exit
 // works without it.
-func (s *session) agent(ctx context.Context) (*agent.Client, error) {
-	c, err := agent.Dial(ctx, s.socket, s.state)
-	if errors.Is(err, agent.ErrSilent) {
+func (s *session) agent(ctx context.Context) (*client.Client, error) {
+	c, err := client.Dial(ctx, s.socket, s.state)
+	if errors.Is(err, client.ErrSilent) {
 		render.Println(s.err, "warning: going on without the agent:", err)
 		return nil, nil //nolint:nilnil // as if there were none
 	}

@@ -313,10 +313,11 @@ func TestProbeInside(t *testing.T) {
 // release.
 func TestProbeThatIsKilled(t *testing.T) {
 	t.Parallel()
-	for _, next := range []string{"probe", "apply", "release"} {
+	for i, next := range []string{"probe", "apply", "release"} {
 		t.Run(next, func(t *testing.T) {
+			t.Parallel()
 			s := probeSite(t)
-			_, mark := marked(t, 70205)
+			_, mark := marked(t, 70210+i)
 			text := "groups:\n  g: {match: [{cmdline: '" + mark + "'}], cpu: {limit: 0.3}}\n"
 			s.apply(text)
 			cmd := exec.Command(procfs.SelfExe, "be-a-prober", s.state)

@@ -251,7 +251,11 @@ func TestKillAfterEveryStepThenRollback(t *testing.T) {
 	if steps < least {
 		t.Fatalf("the plan has only %d steps", steps)
 	}
-	for n := range steps {
+	every := 3 // steps
+	if os.Getenv("LONG") != "" {
+		every = 1
+	}
+	for n := steps - 1; n >= 0; n -= every { // the last one, too
 		if died := applyAndDie(t, s.state, file, n); !died {
 			t.Fatalf("the copy did not die after step %d", n)
 		}

@@ -201,6 +201,7 @@ func doors(s source) []string {
 		{"github.com/redis/go-redis", []string{"dblogin", "dbstat", "bench"}},
 		{"cel.dev", []string{"advise/rule"}},
 		{"github.com/prometheus", []string{"observe/exposition", "cli/serve", "linux/hoststat"}},
+		{"google.golang.org/protobuf", []string{"observe/figures"}},
 		{"github.com/cilium/ebpf", []string{"linux/procevents", "linux/bpfcount", "netshape/bpf"}},
 		{"golang.org/x/sys", []string{"host", "linux", "cgroup", "netshape", "watchdog", "probe", "journal",
 			"reconcile",

@@ -194,11 +194,10 @@ func notInForce(_ *Sample, g *Group, tell Tell) {
 // limits is a row with a figure of each limit.
 func limits(value func(*Limit) *float64) func(*Sample, *Group, Tell) {
 	return func(_ *Sample, g *Group, tell Tell) {
-		seen := map[string]bool{}
 		for i := range g.Limits {
 			l := &g.Limits[i]
-			if n := value(l); n != nil && !seen[l.Key+"\x00"+l.Device] {
-				seen[l.Key+"\x00"+l.Device] = true
+			told := func(o Limit) bool { return o.Key == l.Key && o.Device == l.Device && value(&o) != nil }
+			if n := value(l); n != nil && !slices.ContainsFunc(g.Limits[:i], told) {
 				tell(*n, l.Key, l.Device)
 			}
 		}

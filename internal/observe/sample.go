@@ -7,7 +7,6 @@ package observe
 
 import (
 	"slices"
-	"strconv"
 	"time"
 
 	"bulkhead/internal/api"
@@ -23,7 +22,7 @@ type Sample struct {
 	// Every is the time between two samples, and Skipped counts readings of collectors that did not begin because the
 	// one before had not ended.
 	Every time.Duration `json:"every_ns"`
-	// Same says that who asked has it already (Unless): all but the times above is left out.
+	// Same says that who asked has it already ("unless"): all but the times above is left out.
 	Same    bool  `json:"same,omitempty"`
 	Skipped int64 `json:"skipped,omitempty"`
 	// Revision is that of the applied policy; 0: none is, or everything is released.
@@ -43,25 +42,6 @@ type Sample struct {
 // Has says whether the figures of a collector are in the sample.
 func (s *Sample) Has(p Part) bool {
 	return slices.ContainsFunc(s.Collectors, func(r Reading) bool { return r.Name == p && r.Told })
-}
-
-// Unless is the query of GET /v1/samples that asks for no more than the age of a sample while it is the last one; "" of
-// nil.
-func (s *Sample) Unless() string {
-	if s == nil {
-		return ""
-	}
-	return "?unless=" + strconv.FormatInt(s.At.UnixNano(), 10)
-}
-
-// Over gives what an answer means to who had that sample: that one with its new age where it is the same.
-func (s *Sample) Over(had *Sample) *Sample {
-	if s == nil || !s.Same || had == nil {
-		return s
-	}
-	one := *had
-	one.Age = s.Age
-	return &one
 }
 
 // ZFS is what was seen of OpenZFS; nil before the first sample, and where it is not loaded.

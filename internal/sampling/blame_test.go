@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,7 +23,7 @@ import (
 type fakeCounter struct {
 	watched map[string][]uint64
 	waits   map[string]*bpfcount.Waits
-	closed  bool
+	closed  atomic.Bool
 	devices []uint32
 	owners  map[string][]uint64
 	noDisks error
@@ -37,7 +38,7 @@ func (f *fakeCounter) WatchDisks(devices []uint32, owners map[string][]uint64) e
 	return f.noDisks
 }
 func (f *fakeCounter) Read() (map[string]*bpfcount.Waits, error) { return f.waits, nil }
-func (f *fakeCounter) Close() error                              { f.closed = true; return nil }
+func (f *fakeCounter) Close() error                              { f.closed.Store(true); return nil }
 
 // blaming is a source of one group, "v", with what it counts in.
 func blaming(open func() (counter, error)) (b *blame, k *Kernel) {
@@ -160,17 +161,17 @@ func TestProgramsEndWhenNobodyReads(t *testing.T) {
 			readBlame(t, b, k)
 			time.Sleep(80 * time.Second)
 		}
-		if len(all) != 1 || all[0].closed {
-			t.Fatalf("%d were opened; the first is closed: %t", len(all), all[0].closed)
+		if len(all) != 1 || all[0].closed.Load() {
+			t.Fatalf("%d were opened; the first is closed: %t", len(all), all[0].closed.Load())
 		}
 		time.Sleep(endAfter)
 		synctest.Wait()
-		if !all[0].closed {
+		if !all[0].closed.Load() {
 			t.Error("it counts on, and nobody reads")
 		}
 		readBlame(t, b, k)
 		k.Watch(nil)
-		if s := readBlame(t, b, k); len(all) != 2 || !all[1].closed || s.Host.Counting != nil {
+		if s := readBlame(t, b, k); len(all) != 2 || !all[1].closed.Load() || s.Host.Counting != nil {
 			t.Errorf("%d were opened, and it says %+v", len(all), s.Host.Counting)
 		}
 	})

@@ -12,9 +12,6 @@ import (
 	"bulkhead/internal/observe/record"
 )
 
-// SegmentsType is the type of an answer that has segments of the record.
-const SegmentsType = "application/vnd.bulkhead.record"
-
 // Send answers a request with the segments of the record between ?from= and ?to=, in milliseconds since 1970. A client
 // may take so long for each part of it. After an error that came before the answer's begin another answer can be given;
 // else it panics with http.ErrAbortHandler, so that its reader does not take it for whole.
@@ -32,7 +29,7 @@ func (o *Observer) Send(w http.ResponseWriter, r *http.Request, patience time.Du
 		return err
 	}
 	defer segments.Close()
-	w.Header().Set("Content-Type", SegmentsType)
+	w.Header().Set("Content-Type", record.SegmentsType)
 	if _, err := io.Copy(patient{w, patience}, segments); err != nil {
 		panic(http.ErrAbortHandler)
 	}

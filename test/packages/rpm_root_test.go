@@ -289,8 +289,9 @@ func (r *rpmRoot) has(when, name string, want bool) {
 // that the ten commands of docs/start.md are typed there, on a real MariaDB: its limits are in force until they are
 // lifted by what the removal has left.
 func TestRPMInARoot(t *testing.T) {
+	t.Parallel()
 	r := newRPMRoot(t)
-	first, second := find(t, pack(t, version), "rpm"), find(t, pack(t, "v0.0.2"), "rpm")
+	first, second := find(t, pack(t, version), "rpm"), upgrade(t)
 	r.boot()
 	before := r.files()
 	r.rpm("-i", "--nodeps", first)
@@ -399,7 +400,7 @@ func TestRPMServe(t *testing.T) {
 	r.rpm("-i", "--nodeps", find(t, pack(t, version), "rpm"))
 	link := r.links()
 	said()
-	r.rpm("-U", "--nodeps", find(t, pack(t, "v0.0.2"), "rpm"))
+	r.rpm("-U", "--nodeps", upgrade(t))
 	if text := said(); !strings.Contains(text, "try-restart bulkhead.service bulkhead-serve.service\n") ||
 		strings.Contains(text, "disable") {
 		t.Errorf("the upgrade asks systemd for\n%s", text)

@@ -12,7 +12,7 @@ import (
 // An upgrade of the rpm brings the drop-in of the unit up to date, and its removal takes it away.
 func TestRPMKeepsTheDropIn(t *testing.T) {
 	r := newRPMRoot(t)
-	first, second := find(t, pack(t, version), "rpm"), find(t, pack(t, "v0.0.2"), "rpm")
+	first, second := find(t, pack(t, version), "rpm"), upgrade(t)
 	r.rpm("-i", "--nodeps", first)
 	if err := os.MkdirAll(r.at("/etc/systemd"), 0o755); err != nil {
 		t.Fatal(err)

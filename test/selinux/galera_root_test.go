@@ -138,8 +138,10 @@ func (c cluster) begin(name string, first bool) bool {
 func (c cluster) up(name string, first bool) {
 	c.t.Helper()
 	if !c.begin(name, first) {
-		c.t.Fatalf("node %s does not start:\n%s\n%s\n%s", name, c.must("tail", "-n", "60", members[name].log()),
-			c.must("tail", "-n", "30", members[members[name].donor].log()),
+		donor := members[members[name].donor]
+		c.t.Fatalf("node %s does not start:\n%s\n%s\n%s\n%s", name, c.must("tail", "-n", "60", members[name].log()),
+			c.must("tail", "-n", "30", donor.log()),
+			c.must("sh", "-c", "tail -n 30 "+donor.dir()+"/*backup*.log || true"),
 			c.must("sh", "-c", "ausearch -m AVC,SELINUX_ERR --raw | grep -E 'type=(AVC|SELINUX)' | tail -20"))
 	}
 	for end := time.Now().Add(2 * time.Minute); c.sql(name, "show status like 'wsrep_local_state_comment'") !=

@@ -22,6 +22,7 @@ import (
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/observe"
 	"bulkhead/internal/observe/exposition"
+	"bulkhead/internal/observe/figures"
 	"bulkhead/internal/observe/observetest"
 	"bulkhead/internal/observe/record"
 	"bulkhead/internal/observe/top"
@@ -32,7 +33,7 @@ import (
 // scrape is what Prometheus gets of a sample: figures by name and the values of their labels but role and engine.
 func scrape(t *testing.T, s *observe.Sample) map[string]float64 {
 	t.Helper()
-	fetch := func(context.Context, *observe.Sample) (*observe.Sample, error) { return s, nil }
+	fetch := func(context.Context, *figures.Set) (*figures.Set, error) { return figures.Of(s), nil }
 	server := exposition.New(exposition.Options{Fetch: fetch})
 	var families []*dto.MetricFamily
 	for tries := 0; len(families) < 20 && tries < 100; tries++ { // a busy machine: the sample is not there in time

@@ -37,11 +37,11 @@ again to have it as before.`,
   bulkhead collectors reset                    all but blame on, for good`,
 		Args: usage.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := s.running(cmd.Context())
+			running, err := s.running(cmd.Context())
 			if err != nil {
 				return err
 			}
-			all, err := client.Collectors(cmd.Context())
+			all, err := running.Collectors(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -75,11 +75,11 @@ func (s Session) change(verb collect.Verb, use, short, example string) *cobra.Co
 			if cmd.Flags().Changed("for") && span < time.Second {
 				return usage.Errorf(cmd, "--for is at least a second")
 			}
-			client, err := s.running(cmd.Context())
+			running, err := s.running(cmd.Context())
 			if err != nil {
 				return err
 			}
-			all, err := client.SwitchCollectors(cmd.Context(), change)
+			all, err := running.SwitchCollectors(cmd.Context(), change)
 			if err != nil {
 				return err
 			}

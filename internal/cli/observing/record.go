@@ -43,8 +43,8 @@ people.`,
 // reach asks the agent, which knows what goes wrong, and where none answers looks itself.
 func (s Session) reach(ctx context.Context, file string) (record.Reach, error) {
 	if file == "" {
-		if client, err := s.Agent(ctx); err == nil && client != nil {
-			return source{agent: client}.reach(ctx)
+		if running, err := s.Agent(ctx); err == nil && running != nil {
+			return source{agent: running}.reach(ctx)
 		}
 	}
 	from, err := s.source(ctx, file)

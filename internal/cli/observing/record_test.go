@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"bulkhead/internal/agent"
+	"bulkhead/internal/agent/client"
 	"bulkhead/internal/api"
 	"bulkhead/internal/observe/record"
 	"bulkhead/internal/sampling"
@@ -42,7 +42,7 @@ func verb(state string, args ...string) (string, error) {
 func verbUntil(ctx context.Context, state string, args ...string) (string, error) {
 	var out bytes.Buffer
 	s := Session{Out: &out, Text: &out, Stdout: &out, State: &state, JSON: new(bool), Socket: new("/nowhere"),
-		Agent: func(context.Context) (*agent.Client, error) { return nil, nil },
+		Agent: func(context.Context) (*client.Client, error) { return nil, nil },
 		Print: func(_ any, text func()) error { text(); return nil }}
 	for _, c := range s.Look() {
 		if c.Name() == args[0] {

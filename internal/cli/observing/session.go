@@ -6,7 +6,7 @@ import (
 	"io"
 	"log/slog"
 
-	"bulkhead/internal/agent"
+	"bulkhead/internal/agent/client"
 	"bulkhead/internal/api"
 	"bulkhead/internal/transaction"
 )
@@ -14,7 +14,7 @@ import (
 // Session is what the verbs share with the others.
 type Session struct {
 	// Agent gives the running agent, nil where none answers.
-	Agent func(context.Context) (*agent.Client, error)
+	Agent func(context.Context) (*client.Client, error)
 	// Open gives the host and the state directory, to root.
 	Open func() (*transaction.Controller, error)
 	// Do has a changing verb done, by the agent when one runs, and says whether it was the agent. Who asks for it.
@@ -35,7 +35,7 @@ type Session struct {
 }
 
 // running is the agent, and an error where none answers.
-func (s Session) running(ctx context.Context) (*agent.Client, error) {
+func (s Session) running(ctx context.Context) (*client.Client, error) {
 	c, err := s.Agent(ctx)
 	if err == nil && c == nil {
 		err = &api.Error{Code: api.CodeFailed, Err: fmt.Errorf("no agent answers on %q", *s.Socket),

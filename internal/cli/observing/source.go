@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"bulkhead/internal/agent"
+	"bulkhead/internal/agent/client"
 	"bulkhead/internal/api"
 	"bulkhead/internal/linux/sysroot"
 	"bulkhead/internal/observe/record"
@@ -21,7 +21,7 @@ import (
 // source is where a record is read: a file that somebody sent or the state directory, or else the agent.
 type source struct {
 	name  string
-	agent *agent.Client
+	agent *client.Client
 }
 
 // fileFlag adds the flag that names a file.
@@ -41,8 +41,8 @@ func (s Session) source(ctx context.Context, file string) (source, error) {
 		return source{name: directory}, nil
 	}
 	if errors.Is(err, fs.ErrPermission) {
-		client, err := s.running(ctx)
-		return source{agent: client}, err
+		running, err := s.running(ctx)
+		return source{agent: running}, err
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		err = &api.Error{Code: api.CodeFailed, Err: fmt.Errorf("there is no record in %q", directory),

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"bulkhead/internal/agent"
+	"bulkhead/internal/agent/client"
 	"bulkhead/internal/cli/dashboard"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
@@ -99,24 +99,24 @@ func columns() (names []string) {
 
 // sources says where what is shown comes from: the agent that runs and its record, from now on, or a file, at its end.
 func (s Session) sources(ctx context.Context, o *dashboard.Options, file string) error {
-	var client *agent.Client
+	var running *client.Client
 	var err error
 	if file == "" {
-		if client, err = s.Agent(ctx); err != nil {
+		if running, err = s.Agent(ctx); err != nil {
 			return err
 		}
 	}
 	from, err := s.source(ctx, file)
-	if err != nil && client == nil {
+	if err != nil && running == nil {
 		return err
 	}
 	o.Of, _ = os.Hostname()
 	if file != "" {
 		o.Of = filepath.Base(file)
 	}
-	if client != nil {
+	if running != nil {
 		o.Live = func(ctx context.Context, after time.Time) (*observe.Sample, error) {
-			sample, err := client.NewerSample(ctx, after)
+			sample, err := running.NewerSample(ctx, after)
 			if lost := (*url.Error)(nil); errors.As(err, &lost) {
 				err = fmt.Errorf("the agent does not answer: %w", lost.Err)
 			}

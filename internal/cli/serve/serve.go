@@ -22,11 +22,12 @@ import (
 	"github.com/prometheus/exporter-toolkit/web"
 	"github.com/spf13/cobra"
 
-	"bulkhead/internal/agent"
+	"bulkhead/internal/agent/client"
 	"bulkhead/internal/api"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/observe"
 	"bulkhead/internal/observe/exposition"
+	"bulkhead/internal/observe/figures"
 	"bulkhead/internal/observe/record"
 	"bulkhead/internal/page"
 )
@@ -100,8 +101,8 @@ With --file it shows a record that somebody sent, on any host, and no metrics. N
 			if os.Getenv("GOGC") == "" {
 				debug.SetGCPercent(garbage)
 			}
-			server := exposition.New(exposition.Options{Fetch: s.fetch, Changed: changed(s.Log()), Version: s.Version,
-				PerGroup: o.perGroup, Series: o.series})
+			server := exposition.New(exposition.Options{Fetch: (&asker{Session: s}).fetch,
+				Changed: changed(s.Log()), Version: s.Version, PerGroup: o.perGroup, Series: o.series})
 			go server.Keep(cmd.Context())
 			if o.textfile != "" {
 				return o.write(cmd.Context(), server, s.Log())
@@ -125,23 +126,36 @@ With --file it shows a record that somebody sent, on any host, and no metrics. N
 // each would be a sixth of what a scrape costs.
 const garbage = 300
 
-// fetch asks the agent for its last sample.
-func (s Session) fetch(ctx context.Context, had *observe.Sample) (*observe.Sample, error) {
-	client, err := s.client(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return client.Sample(ctx, had)
+// asker asks for figures the agent that answered last, as long as it does, and then the one that runs. It is for one
+// goroutine at a time.
+type asker struct {
+	Session
+
+	last *client.Client // nil: none has answered
 }
 
-// client talks to the agent that runs now.
-func (s Session) client(ctx context.Context) (*agent.Client, error) {
-	client, err := agent.Dial(ctx, *s.Socket, *s.State)
-	if err == nil && client == nil {
+// fetch asks for the figures of the agent's last sample.
+func (a *asker) fetch(ctx context.Context, had *figures.Set) (*figures.Set, error) {
+	if a.last != nil {
+		if set, err := a.last.Figures(ctx, had); err == nil {
+			return set, nil
+		}
+	}
+	var err error
+	if a.last, err = a.running(ctx); err != nil {
+		return nil, err
+	}
+	return a.last.Figures(ctx, had)
+}
+
+// running gives the agent that runs now.
+func (s Session) running(ctx context.Context) (*client.Client, error) {
+	c, err := client.Dial(ctx, *s.Socket, *s.State)
+	if err == nil && c == nil {
 		err = &api.Error{Code: api.CodeFailed, Err: fmt.Errorf("no agent answers on %q", *s.Socket),
 			Hint: "start the agent; whom it answers says `agent: {read: …}` of the policy"}
 	}
-	return client, err
+	return c, err
 }
 
 // changed says in the log when samples cease to come, and when they come again.
@@ -157,11 +171,11 @@ func changed(log *slog.Logger) func(error) {
 
 // newer waits for a sample after the one of a time.
 func (s Session) newer(ctx context.Context, after time.Time) (*observe.Sample, error) {
-	client, err := s.client(ctx)
+	running, err := s.running(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return client.NewerSample(ctx, after)
+	return running.NewerSample(ctx, after)
 }
 
 // show answers with the page on a file until ctx ends.

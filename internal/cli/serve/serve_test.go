@@ -22,8 +22,11 @@ import (
 
 	"golang.org/x/crypto/bcrypt"
 
+	"bulkhead/internal/agent/wire"
 	"bulkhead/internal/api"
 	"bulkhead/internal/cli/usage"
+	"bulkhead/internal/observe"
+	"bulkhead/internal/observe/figures"
 	"bulkhead/internal/observe/record"
 )
 
@@ -51,6 +54,8 @@ type place struct {
 	dir, socket string
 	log         safe
 	asked       atomic.Int64 // how often the agent was asked for a sample
+	greeted     atomic.Int64 // how often it was asked who it is
+	older       bool         // of a version that knows no figures
 	every       string       // the time between two samples, in ns; "" is that of the file
 }
 
@@ -74,16 +79,25 @@ func (p *place) agent() (stop func()) {
 	if p.every != "" {
 		text = bytes.Replace(text, []byte(`"every_ns": 10000000000`), []byte(`"every_ns": `+p.every), 1)
 	}
+	var one observe.Sample
+	if err := json.Unmarshal(text, &one); err != nil {
+		p.t.Fatal(err)
+	}
 	l, err := net.Listen("unix", p.socket)
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/hello", func(w http.ResponseWriter, _ *http.Request) {
+		p.greeted.Add(1)
 		_ = json.NewEncoder(w).Encode(map[string]string{"state": p.dir})
 	})
-	mux.HandleFunc("GET /v1/samples", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /v1/samples", func(w http.ResponseWriter, r *http.Request) {
 		p.asked.Add(1)
+		if r.Header.Get("Accept") == figures.Type && !p.older {
+			wire.Send(w, figures.Type, figures.Of(&one).Append(nil))
+			return
+		}
 		_, _ = fmt.Fprintf(w, `{"sample":%s}`, text)
 	})
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Second}
@@ -167,8 +181,14 @@ func get(t *testing.T, client *http.Client, url, password string) (int, string) 
 	return answer.StatusCode, string(text)
 }
 
-func TestPort(t *testing.T) {
+func TestPort(t *testing.T) { testPort(t, false) }
+
+// An agent of an older version gives its samples in JSON: they are shown, too.
+func TestOlderAgent(t *testing.T) { testPort(t, true) }
+
+func testPort(t *testing.T, older bool) {
 	p := newPlace(t)
+	p.older = older
 	stopAgent := p.agent()
 	stop := p.run("--listen", "127.0.0.1:0")
 	base := "http://" + p.address()
@@ -346,6 +366,29 @@ func TestAsksByItself(t *testing.T) {
 	p.agent()
 	p.run("--listen", "127.0.0.1:0")
 	soon(t, "two questions without a scrape", func() bool { return p.asked.Load() > 1 })
+}
+
+// It asks the agent who it is once, and anew after it was away.
+func TestAsksOneAgent(t *testing.T) {
+	p := newPlace(t)
+	stopAgent := p.agent()
+	p.run("--listen", "127.0.0.1:0")
+	url := "http://" + p.address() + "/metrics"
+	shown := func() bool {
+		_, text := get(t, http.DefaultClient, url, "")
+		return strings.Contains(text, "bulkhead_group_threads")
+	}
+	soon(t, "three answers", func() bool { return shown() && p.asked.Load() > 2 })
+	if n := p.greeted.Load(); n != 1 {
+		t.Errorf("it asked %d times who answers", n)
+	}
+	stopAgent()
+	soon(t, "the agent to be missed", func() bool { return !shown() })
+	p.agent()
+	soon(t, "the agent that came back", shown)
+	if n := p.greeted.Load(); n != 2 {
+		t.Errorf("it asked %d times who answers", n)
+	}
 }
 
 func TestBadFlags(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"bulkhead/internal/agent"
+	"bulkhead/internal/agent/client"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/policy"
@@ -175,7 +175,7 @@ func recorded(c *transaction.Controller, to int) ([]*policy.Policy, error) {
 
 // Refuse has a plan of a view refused for what the unit of a running agent forbids it. Nothing is where no agent runs,
 // or outside of systemd, or the agent is of a version that cannot tell. File is the policy's.
-func Refuse(ctx context.Context, dial func(context.Context) (*agent.Client, error), v *transaction.View, file string) {
+func Refuse(ctx context.Context, dial func(context.Context) (*client.Client, error), v *transaction.View, file string) {
 	running, err := dial(ctx)
 	if err != nil || running == nil {
 		return

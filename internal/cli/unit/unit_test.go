@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"bulkhead/internal/agent"
+	"bulkhead/internal/agent/client"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/linux/linuxtest"
 	"bulkhead/internal/plan"
@@ -247,19 +247,19 @@ func TestRefusals(t *testing.T) {
 			server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Second}
 			go func() { _ = server.Serve(sock) }()
 			t.Cleanup(func() { _ = server.Close() })
-			refusals := func(dial func(context.Context) (*agent.Client, error)) []plan.Refusal {
+			refusals := func(dial func(context.Context) (*client.Client, error)) []plan.Refusal {
 				v := &transaction.View{Snapshot: &snapshot.Snapshot{Policy: &policy.Policy{Sources: sources(owned)}}}
 				Refuse(t.Context(), dial, v, transaction.DefaultPolicy)
 				return v.Plan.Refusals
 			}
-			got := refusals(func(ctx context.Context) (*agent.Client, error) {
-				return agent.Dial(ctx, filepath.Join(dir, "s"), dir)
+			got := refusals(func(ctx context.Context) (*client.Client, error) {
+				return client.Dial(ctx, filepath.Join(dir, "s"), dir)
 			})
 			if knows && (len(got) != 1 || !strings.Contains(got[0].Hint, "`bulkhead unit --write && ")) ||
 				!knows && got != nil {
 				t.Errorf("%+v", got)
 			}
-			if got := refusals(func(context.Context) (*agent.Client, error) { return nil, nil }); got != nil {
+			if got := refusals(func(context.Context) (*client.Client, error) { return nil, nil }); got != nil {
 				t.Errorf("no agent runs: %+v", got)
 			}
 		})

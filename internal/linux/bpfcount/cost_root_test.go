@@ -125,9 +125,10 @@ func BenchmarkSwitch(b *testing.B) {
 	}
 	check(b, c.Watch(groups.ids))
 	stats, err := CountCost()
-	if err != nil {
+	if err != nil && !testhost.Since(b, 5, 8) {
 		b.Skip(err)
 	}
+	check(b, err)
 	defer stats.Close()
 	before, err := c.Cost()
 	check(b, err)

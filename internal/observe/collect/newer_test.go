@@ -17,7 +17,8 @@ func TestNewer(t *testing.T) {
 		s.pass(3 * time.Second)
 		at := time.Time{}
 		for i := range 20 {
-			one := s.r.Newer(t.Context(), at)
+			var one *observe.Sample
+			s.meanwhile(func() { one = s.r.Newer(t.Context(), at) })
 			if !one.At.After(at) {
 				t.Fatalf("sample %d is of %v, after %v", i, one.At, at)
 			}
@@ -28,7 +29,9 @@ func TestNewer(t *testing.T) {
 		}
 		ctx, end := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer end()
-		if one := s.r.Newer(ctx, at); !one.At.Equal(at) || one.Age != 500*time.Millisecond {
+		var one *observe.Sample
+		s.meanwhile(func() { one = s.r.Newer(ctx, at) })
+		if !one.At.Equal(at) || one.Age != 500*time.Millisecond {
 			t.Errorf("waiting too long gives the one of %v, %v old", one.At, one.Age)
 		}
 	})
@@ -42,7 +45,7 @@ func TestNewerAtTheEnd(t *testing.T) {
 		s.pass(3 * time.Second)
 		last := make(chan *observe.Sample)
 		go func() { last <- s.r.Newer(t.Context(), time.Now().Add(time.Hour)) }()
-		synctest.Wait()
+		s.meanwhile(synctest.Wait)
 		s.end()
 		if one := <-last; one == nil {
 			t.Error("there is no sample")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"bulkhead/internal/observe"
+	"bulkhead/internal/observe/figures"
 	"bulkhead/internal/observe/observetest"
 )
 
@@ -16,11 +17,11 @@ import (
 func TestScrapersAtOnce(t *testing.T) {
 	one := observetest.Sample(t)
 	var taken atomic.Int64
-	s := patient(Options{Fetch: func(context.Context, *observe.Sample) (*observe.Sample, error) {
+	s := patient(Options{Fetch: func(_ context.Context, had *figures.Set) (*figures.Set, error) {
 		n := taken.Add(1)
 		next := *one
 		next.At, next.Revision = one.At.Add(time.Duration(n)), int(n)
-		return &next, nil
+		return sent(&next, had)
 	}})
 	var wait sync.WaitGroup
 	for i := range 20 {

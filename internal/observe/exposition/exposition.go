@@ -23,13 +23,14 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"bulkhead/internal/observe"
+	"bulkhead/internal/observe/figures"
 )
 
 // Options of a Server. Zero values are the defaults.
 type Options struct {
-	// Fetch gets the last sample from the agent. Of the one that was got before, which may be nil, it may give a copy
-	// with the new age.
-	Fetch func(ctx context.Context, had *observe.Sample) (*observe.Sample, error)
+	// Fetch gets the figures of the last sample from the agent. Of those that were got before, which may be nil, it may
+	// give a copy with the new age. It is called by one goroutine at a time.
+	Fetch func(ctx context.Context, had *figures.Set) (*figures.Set, error)
 	// Changed is called when samples cease to come, with the reason, and with nil when they come again.
 	Changed func(error)
 	Version string
@@ -94,7 +95,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, parts []observe.
 	}
 	now, q := s.last.get(r.Context()), question{open: kind == expfmt.TypeOpenMetrics, parts: names(parts)}
 	zip := takesGzip(r.Header)
-	all := s.texts.get(now.sample, q, zip, func(tell told) int64 { return s.figures(now, parts, tell) })
+	all := s.texts.get(now.sample, q, zip, func(tell told) int64 { return s.figures(now.sample, parts, tell) })
 	whole := interleave(all.sections, ownText(s.own(now, s.dropped.Add(all.dropped)), q.open))
 	h := w.Header()
 	h.Set("Content-Type", string(format))
@@ -161,16 +162,16 @@ func known() string {
 	return strings.Join(names, ", ")
 }
 
-// figures tells those of a sample, as many as there is room for; dropped counts the others.
-func (s *Server) figures(now state, parts []observe.Part, tell told) (dropped int64) {
+// figures tells those of a sample, which may be nil, as many as there is room for; dropped counts the others.
+func (s *Server) figures(of *figures.Set, parts []observe.Part, tell told) (dropped int64) {
 	room := s.o.Series
 	ofGroup := map[string]int{}
-	for i := len(observe.Own); i < len(families) && now.sample != nil; i++ {
+	for i := len(observe.Own); i < len(families) && of != nil; i++ {
 		row := families[i].row
 		if len(parts) > 0 && !slices.Contains(parts, row.Part) {
 			continue
 		}
-		row.Each(now.sample, func(value float64, labels ...string) {
+		of.Layout.Each(row, func(at int, labels []string) {
 			if row.OfGroup() {
 				ofGroup[labels[0]]++
 			}
@@ -179,7 +180,7 @@ func (s *Server) figures(now state, parts []observe.Part, tell told) (dropped in
 				return
 			}
 			room--
-			tell(i, value, labels)
+			tell(i, at, labels)
 		})
 	}
 	return dropped
@@ -195,7 +196,9 @@ func (s *Server) families(now state, parts []observe.Part) (all []*dto.MetricFam
 		}
 		told[i].Metric = append(told[i].Metric, f.metric(value, labels))
 	}
-	dropped := s.figures(now, parts, tell)
+	dropped := s.figures(now.sample, parts, func(i, at int, labels []string) {
+		tell(i, now.sample.Values[at], labels)
+	})
 	for i, own := range s.own(now, s.dropped.Add(dropped)) {
 		own(func(value float64, labels ...string) { tell(i, value, labels) })
 	}

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"bulkhead/internal/observe"
+	"bulkhead/internal/observe/figures"
 )
 
 // How long a scrape waits for a new sample, how long the agent may take to give one, and how long one is given again.
@@ -26,19 +26,19 @@ var errOld = errors.New("the agent's sample is too old")
 
 // state is what a scrape has to tell.
 type state struct {
-	sample *observe.Sample // nil when there is none, or it is too old
-	age    time.Duration   // of the last one that was got
-	known  bool            // whether one was got
+	sample *figures.Set  // nil when there is none, or it is too old
+	age    time.Duration // of the last one that was got
+	known  bool          // whether one was got
 }
 
 // last keeps the last sample that was got, and gets a new one when somebody asks.
 type last struct {
-	fetch   func(context.Context, *observe.Sample) (*observe.Sample, error)
+	fetch   func(context.Context, *figures.Set) (*figures.Set, error)
 	changed func(error)
 	wait    time.Duration // of a scrape
 
 	mu      sync.Mutex // guards what follows
-	sample  *observe.Sample
+	sample  *figures.Set
 	age     time.Duration // of it, when it was got the last time
 	got     time.Time     // when that was
 	tried   time.Time     // when it was asked for the last time and an answer came, whatever it was

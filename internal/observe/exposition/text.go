@@ -5,16 +5,13 @@ import (
 	"compress/flate"
 	"encoding/binary"
 	"hash/crc32"
-	"math"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync"
-	"unicode/utf8"
-
-	dto "github.com/prometheus/client_model/go"
 
 	"bulkhead/internal/observe"
+	"bulkhead/internal/observe/figures"
 )
 
 // mostTexts bounds how many answers to different questions are kept of a sample: a scraper asks for the same one again
@@ -23,11 +20,10 @@ const mostTexts = 16
 
 // texts are the answers that were made of the last sample, each for all who ask for it.
 type texts struct {
-	mu  sync.Mutex // held while one is made: whoever asks for it meanwhile would make it, too
-	of  *observe.Sample
-	all map[question]*text
-	// size is how much room the next one takes, by the last one.
-	size int
+	mu     sync.Mutex // held while one is made: whoever asks for it meanwhile would make it, too
+	of     *figures.Set
+	all    map[question]*text
+	frames map[question]*frame // of its layout, which following samples have, too
 }
 
 // question is what an answer depends on beside the sample.
@@ -38,10 +34,11 @@ type question struct {
 
 // text is an answer without the server's own figures, which differ each time.
 type text struct {
+	*frame
+
 	// sections are what stands before, between and behind the families of observe.Own, by their names.
 	sections [][]byte
 	zipped   [][]byte // the same as blocks of DEFLATE (RFC 1951), each by itself; nil before somebody has asked
-	dropped  int64
 }
 
 func names(parts []observe.Part) string {
@@ -66,21 +63,29 @@ func takesGzip(h http.Header) bool {
 	return false
 }
 
-// told takes a figure, by the index of its family.
-type told func(i int, value float64, labels []string)
+// told takes a figure, by the index of its family and its place among the values of the sample.
+type told func(i, at int, labels []string)
 
-// get gives the answer to a question about a sample: the one that is there, else it is made of figures.
-func (t *texts) get(of *observe.Sample, q question, zip bool, figures func(told) (dropped int64)) *text {
+// get gives the answer to a question about a sample: the one that is there, else it is made. figures tells those that
+// are to be in it.
+func (t *texts) get(of *figures.Set, q question, zip bool, figures func(told) (dropped int64)) *text {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.frames == nil || of == nil || t.of == nil || of.Layout != t.of.Layout {
+		t.frames = map[question]*frame{}
+	}
 	if t.of != of || t.all == nil {
 		t.of, t.all = of, map[question]*text{}
 	}
 	one := t.all[q]
 	if one == nil {
-		one = t.make(q.open, figures)
-		if len(t.all) < mostTexts {
-			t.all[q] = one
+		one = &text{frame: t.frames[q]}
+		if one.frame == nil {
+			one.frame = newFrame(q.open, figures)
+		}
+		one.fill(q.open, of)
+		if len(t.frames) < mostTexts {
+			t.all[q], t.frames[q] = one, one.frame
 		}
 	}
 	if zip && one.zipped == nil {
@@ -89,33 +94,22 @@ func (t *texts) get(of *observe.Sample, q question, zip bool, figures func(told)
 	return one
 }
 
-// make writes the figures of a sample. The caller holds the lock.
-func (t *texts) make(open bool, figures func(told) int64) *text {
-	buf := make([]byte, 0, t.size)
-	spans := make([][2]int, len(families)) // of each family in buf
-	one := &text{}
-	one.dropped = figures(func(i int, value float64, labels []string) {
-		if spans[i][1] == 0 {
-			spans[i][0] = len(buf)
-			buf = families[i].head(buf, open)
-		}
-		buf = families[i].line(buf, open, value, labels)
-		spans[i][1] = len(buf)
-	})
-	t.size = len(buf) + len(buf)/8
-	sorted, from := make([]byte, 0, len(buf)+8), 0
-	for _, i := range byName {
-		if i < len(observe.Own) {
-			one.sections, from = append(one.sections, sorted[from:len(sorted):len(sorted)]), len(sorted)
-			continue
-		}
-		sorted = append(sorted, buf[spans[i][0]:spans[i][1]]...)
+// fill writes the figures of a sample, which may be nil.
+func (t *text) fill(open bool, of *figures.Set) {
+	size := 0
+	for i := range t.parts {
+		size += len(t.parts[i].fixed) + 16*len(t.parts[i].values)
 	}
-	if open {
-		sorted = append(sorted, "# EOF\n"...)
+	buf := make([]byte, 0, size)
+	for i := range t.parts {
+		begin, from, p := len(buf), 0, &t.parts[i]
+		for _, v := range p.values {
+			buf = number(append(buf, p.fixed[from:v.behind]...), open, of.Values[v.at])
+			from = v.behind
+		}
+		buf = append(buf, p.fixed[from:]...)
+		t.sections = append(t.sections, buf[begin:len(buf):len(buf)])
 	}
-	one.sections = append(one.sections, sorted[from:])
-	return one
 }
 
 // ownText writes the families of observe.Own, by their names; one without a figure is empty.
@@ -126,7 +120,8 @@ func ownText(own []func(observe.Tell), open bool) (all [][]byte) {
 		}
 		var buf []byte
 		own[i](func(value float64, labels ...string) {
-			buf = families[i].line(families[i].head(buf, open), open, value, labels)
+			buf = families[i].line(families[i].head(buf, open), labels)
+			buf = append(number(buf, open, value), '\n')
 		})
 		all = append(all, buf)
 	}
@@ -141,74 +136,6 @@ func interleave(a, b [][]byte) (all [][]byte) {
 		}
 	}
 	return all
-}
-
-// Escapes of the text format, and of OpenMetrics, whose help is as its labels.
-var (
-	inHelp  = strings.NewReplacer(`\`, `\\`, "\n", `\n`)
-	inLabel = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
-)
-
-// head writes what stands above the figures of a family.
-func (f *family) head(buf []byte, open bool) []byte {
-	name, help, kind := f.row.Name, inHelp.Replace(f.row.Help), "gauge"
-	if open {
-		help = inLabel.Replace(f.row.Help)
-	}
-	if f.kind == dto.MetricType_COUNTER {
-		if kind = "counter"; open {
-			name = strings.TrimSuffix(name, "_total")
-		}
-	}
-	for _, word := range []string{"# HELP ", name, " ", help, "\n# TYPE ", name, " ", kind, "\n"} {
-		buf = append(buf, word...)
-	}
-	return buf
-}
-
-// line writes one figure.
-func (f *family) line(buf []byte, open bool, value float64, labels []string) []byte {
-	buf = append(buf, f.row.Name...)
-	for i, at := range f.at {
-		separator := byte(',')
-		if i == 0 {
-			separator = '{'
-		}
-		buf = append(append(append(buf, separator), *f.names[i]...), `="`...)
-		buf = append(appendLabel(buf, labels[at]), '"')
-	}
-	if len(f.at) > 0 {
-		buf = append(buf, '}')
-	}
-	return append(number(append(buf, ' '), open, value), '\n')
-}
-
-// appendLabel writes the value of a label.
-func appendLabel(buf []byte, text string) []byte {
-	for i := range len(text) {
-		if c := text[i]; c == '\\' || c == '\n' || c == '"' || c >= utf8.RuneSelf {
-			return append(buf, inLabel.Replace(strings.ToValidUTF8(text, "\uFFFD"))...)
-		}
-	}
-	return append(buf, text...)
-}
-
-// number writes a value as Prometheus does; OpenMetrics has a point in each.
-func number(buf []byte, open bool, value float64) []byte {
-	switch {
-	case math.IsNaN(value):
-		return append(buf, "NaN"...)
-	case math.IsInf(value, 1):
-		return append(buf, "+Inf"...)
-	case math.IsInf(value, -1):
-		return append(buf, "-Inf"...)
-	}
-	from := len(buf)
-	buf = strconv.AppendFloat(buf, value, 'g', -1, 64)
-	if open && !bytes.ContainsAny(buf[from:], "e.") {
-		buf = append(buf, ".0"...)
-	}
-	return buf
 }
 
 // compressors are kept: a new one takes a megabyte.

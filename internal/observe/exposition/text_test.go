@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"bulkhead/internal/observe"
+	"bulkhead/internal/observe/figures"
 	"bulkhead/internal/observe/observetest"
 )
 
@@ -102,9 +103,8 @@ func TestGzip(t *testing.T) {
 // The text of a sample is made once for all who ask the same, and anew for the next sample.
 func TestTextIsMadeOnce(t *testing.T) {
 	one := observetest.Sample(t)
-	s := patient(Options{Fetch: func(context.Context, *observe.Sample) (*observe.Sample, error) {
-		again := *one // as what came over a socket
-		return &again, nil
+	s := patient(Options{Fetch: func(_ context.Context, had *figures.Set) (*figures.Set, error) {
+		return sent(one, had)
 	}})
 	made := func(target string) *text {
 		t.Helper()
@@ -140,6 +140,44 @@ func TestTextIsMadeOnce(t *testing.T) {
 		}
 		if i > mostTexts-4 {
 			break // what comes beyond is made and not kept
+		}
+	}
+}
+
+// The frame of an answer is kept as long as there are the same figures, and each answer is as one without a frame.
+func TestFrame(t *testing.T) {
+	one := observetest.Sample(t)
+	at := one.At
+	s := patient(Options{Version: "1.2.3", Fetch: func(_ context.Context, had *figures.Set) (*figures.Set, error) {
+		return sent(one, had)
+	}})
+	for _, accept := range []string{"", "application/openmetrics-text"} {
+		for _, test := range []struct {
+			name   string
+			change func(*observe.Sample)
+			kept   bool
+		}{
+			{"at first", func(*observe.Sample) {}, false},
+			{"other values", func(s *observe.Sample) { s.Host.Load, s.Revision = 1e9, 77 }, true},
+			{"another label", func(s *observe.Sample) { s.Groups[0].Role = "other" }, false},
+			{"a group less", func(s *observe.Sample) { s.Groups = s.Groups[1:] }, false},
+		} {
+			q := question{open: accept != ""}
+			before := s.texts.frames[q]
+			one, at = observetest.Sample(t), at.Add(time.Second)
+			one.At = at
+			test.change(one)
+			s.last.mu.Lock()
+			s.last.tried = time.Time{} // so that the agent is asked
+			s.last.mu.Unlock()
+			_, _, got := scraped(t, s, "/metrics", accept)
+			_, _, want := scraped(t, patient(Options{Version: "1.2.3", Fetch: always(one)}), "/metrics", accept)
+			if got != want || len(got) < 1000 {
+				t.Errorf("%q, %s: the answer is not that of a new server:\n%.500s", accept, test.name, got)
+			}
+			if kept := s.texts.frames[q] == before; kept != test.kept {
+				t.Errorf("%q, %s: the frame is the same: %t", accept, test.name, kept)
+			}
 		}
 	}
 }

@@ -4,6 +4,7 @@ package observetest
 import (
 	_ "embed"
 	"encoding/json"
+	"fmt"
 	"testing"
 
 	"bulkhead/internal/observe"
@@ -18,6 +19,25 @@ func Sample(t testing.TB) *observe.Sample {
 	s := &observe.Sample{}
 	if err := json.Unmarshal(sample, s); err != nil {
 		t.Fatal(err)
+	}
+	return s
+}
+
+// Groups is the sample with so many groups that are like its first one, each of which uses so many disks.
+func Groups(t testing.TB, groups, disks int) *observe.Sample {
+	t.Helper()
+	s := Sample(t)
+	like := s.Groups[0]
+	disk := like.Usage.IO[0]
+	like.Usage.IO = nil
+	for i := range disks {
+		disk.Device = fmt.Sprint("300:", i)
+		like.Usage.IO = append(like.Usage.IO, disk)
+	}
+	s.Groups = nil
+	for i := range groups {
+		like.Group = fmt.Sprint("mysql", 3306+i)
+		s.Groups = append(s.Groups, like)
 	}
 	return s
 }

@@ -55,8 +55,8 @@ func FuzzSegment(f *testing.F) {
 	}
 	f.Add(uint16(6), uint16(c.values), c.body())
 	f.Add(uint16(500), uint16(500*60), crowded(500, 60, 1))
-	f.Add(uint16(10_000), uint16(1), crowded(10_000, 1000, 1)) // far more figures than its head says
-	f.Add(uint16(1), uint16(20_000), crowded(1, 20_000, 10_000))
+	f.Add(uint16(5_000), uint16(1), crowded(5_000, 1000, 1)) // far more figures than its head says
+	f.Add(uint16(1), uint16(8_000), crowded(1, 8_000, 4_000))
 	f.Fuzz(func(t *testing.T, ticks, values uint16, body []byte) {
 		segment, err := pack(1, 2, max(1, int(ticks)), int(values), body)
 		if err != nil {

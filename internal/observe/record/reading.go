@@ -19,6 +19,9 @@ const Before = 10 * time.Minute
 // ErrDamaged says that bytes are not as they were written.
 var ErrDamaged = errors.New("the record is damaged")
 
+// SegmentsType is the media type of segments that Open gives.
+const SegmentsType = "application/vnd.bulkhead.record"
+
 // Open gives the segments of a record that have ticks between two times, both included, the oldest first, for Walk,
 // Segments and At. name is the directory of a recorder, or a file that Write wrote, which is given whole. What a
 // recorder takes away meanwhile is left out, and so is a file that is cut off. The caller closes what it gets.

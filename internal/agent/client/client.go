@@ -1,4 +1,5 @@
-package agent
+// Package client asks a running agent over its socket.
+package client
 
 import (
 	"bytes"
@@ -17,23 +18,25 @@ import (
 	"syscall"
 	"time"
 
+	"bulkhead/internal/agent/wire"
 	"bulkhead/internal/api"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/observe"
 	"bulkhead/internal/observe/collect"
+	"bulkhead/internal/observe/figures"
 	"bulkhead/internal/observe/record"
-	"bulkhead/internal/sampling"
 )
 
 // Client talks to a running agent.
 type Client struct {
 	http     *http.Client
-	patience time.Duration // for an answer that comes within watchTime
+	patience time.Duration // for an answer that comes within wire.WatchTime
 	knows    []string      // by hello
 }
 
-func newClient(socket string) *Client {
-	return &Client{patience: watchTime + helloTimeout, http: &http.Client{Transport: &http.Transport{
+// New makes a client of what listens on a socket, whatever it is.
+func New(socket string) *Client {
+	return &Client{patience: wire.WatchTime + helloTimeout, http: &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true, // a connection of its own for each request tells the two errors apart
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return dial(ctx, socket)
@@ -74,9 +77,9 @@ func Dial(ctx context.Context, socket, state string) (*Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	at := socket
-	conn, err := dial(ctx, socket+rootOnly)
+	conn, err := dial(ctx, socket+wire.RootOnly)
 	if err == nil {
-		at = socket + rootOnly
+		at = socket + wire.RootOnly
 	} else if conn, err = dial(ctx, socket); err != nil {
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ECONNREFUSED) {
 			return nil, nil //nolint:nilnil // no agent listens, or not for us
@@ -84,12 +87,12 @@ func Dial(ctx context.Context, socket, state string) (*Client, error) {
 		return nil, fmt.Errorf("%w on %q: %w", ErrSilent, socket, err)
 	}
 	_ = conn.Close()
-	c := newClient(at)
+	c := New(at)
 	a, err := c.ask(ctx, http.MethodGet, "/v1/hello", nil)
 	if err != nil {
 		return nil, fmt.Errorf("%w on %q: %w", ErrSilent, socket, errors.Unwrap(err))
 	}
-	if err := a.Error.err(); err != nil {
+	if err := a.Error.Err(); err != nil {
 		return nil, err
 	}
 	if !sameDir(a.State, state) {
@@ -128,10 +131,37 @@ func (c *Client) Status(ctx context.Context) (*api.Status, error) {
 	return a.Status, err
 }
 
-// Sample asks for the last sample of what groups use. One that the caller has already, if any, does not travel again.
-func (c *Client) Sample(ctx context.Context, had *observe.Sample) (*observe.Sample, error) {
-	a, err := c.told(ctx, http.MethodGet, "/v1/samples"+had.Unless(), nil)
-	return a.Sample.Over(had), err
+// Figures asks for the figures of the last sample. Those that the caller has already, if any, do not travel again. An
+// agent of an older version gives the whole sample in their place.
+func (c *Client) Figures(ctx context.Context, had *figures.Set) (*figures.Set, error) {
+	resp, err := c.get(ctx, "/v1/samples"+had.Unless(), figures.Type)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.Header.Get("Content-Type") == figures.Type {
+		text := bytes.NewBuffer(make([]byte, 0, max(resp.ContentLength, 0)+bytes.MinRead)) // as large as it needs
+		if _, err := text.ReadFrom(resp.Body); err != nil {
+			return nil, lost(err)
+		}
+		set, err := figures.Read(text.Bytes(), had)
+		if err != nil {
+			return nil, strange(err)
+		}
+		return set, nil
+	}
+	a, err := read(resp)
+	switch {
+	case err != nil:
+		return nil, err
+	case a.Error != nil:
+		return nil, a.Error.Err()
+	case a.Sample == nil:
+		return nil, strange(errors.New("it has no figures"))
+	case a.Sample.Same && had != nil:
+		return had.Aged(a.Sample.Age), nil
+	}
+	return figures.Of(a.Sample), nil
 }
 
 // NewerSample waits for a sample after the one of a time, and gives the last one after 10 s in any case. While somebody
@@ -163,25 +193,27 @@ func (c *Client) Record(ctx context.Context) (*record.Reach, error) {
 
 // Segments asks for the segments of the record that have ticks between two times (record.Open); the caller closes it.
 func (c *Client) Segments(ctx context.Context, from, to time.Time) (io.ReadCloser, error) {
-	path := fmt.Sprintf("http://agent/v1/record/segments?from=%d&to=%d", from.UnixMilli(), to.UnixMilli())
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, path, nil)
+	path := fmt.Sprintf("/v1/record/segments?from=%d&to=%d", from.UnixMilli(), to.UnixMilli())
+	resp, err := c.get(ctx, path, record.SegmentsType)
 	if err != nil {
-		return nil, fmt.Errorf("ask the agent: %w", err)
+		return nil, err
 	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return nil, lost(err)
-	}
-	if resp.Header.Get("Content-Type") == sampling.SegmentsType {
+	if resp.Header.Get("Content-Type") == record.SegmentsType {
 		return resp.Body, nil
 	}
 	defer resp.Body.Close()
-	var a answer
-	if err := json.NewDecoder(resp.Body).Decode(&a); err != nil {
-		return nil, lost(err)
+	a, err := read(resp)
+	if err != nil {
+		return nil, err
 	}
-	return nil, cmp.Or(a.Error.err(), error(&api.Error{Code: api.CodeFailed,
-		Err: errors.New("the agent of another version keeps no record")}))
+	return nil, cmp.Or(a.Error.Err(), strange(errors.New("it has no record")))
+}
+
+// strange says what is wrong with an answer that came whole.
+func strange(err error) error {
+	return &api.Error{Code: api.CodeFailed, Err: fmt.Errorf("read the agent's answer: %w", err),
+		Hint: "restart the agent, for instance by `systemctl restart bulkhead`, so that it is of the version of this " +
+			"program: limits stay in force"}
 }
 
 // History asks for everything that was changed.
@@ -192,7 +224,7 @@ func (c *Client) History(ctx context.Context) ([]journal.Entry, error) {
 
 // Enter asks to put this process into a group, with the program that it is about to become.
 func (c *Client) Enter(ctx context.Context, group, command, by string) error {
-	_, err := c.told(ctx, http.MethodPost, "/v1/enter", entry{group, command, by})
+	_, err := c.told(ctx, http.MethodPost, "/v1/enter", wire.Entry{Group: group, Command: command, By: by})
 	return err
 }
 
@@ -209,15 +241,15 @@ func (c *Client) Placed(ctx context.Context, pid int) (*api.PlacedAt, error) {
 }
 
 // told asks, and gives the answer, which is never nil, with the error that is in it.
-func (c *Client) told(ctx context.Context, method, path string, body any) (*answer, error) {
+func (c *Client) told(ctx context.Context, method, path string, body any) (*wire.Answer, error) {
 	a, err := c.ask(ctx, method, path, body)
 	if err != nil {
-		return &answer{}, err
+		return &wire.Answer{}, err
 	}
-	return a, a.Error.err()
+	return a, a.Error.Err()
 }
 
-func (c *Client) ask(ctx context.Context, method, path string, body any) (*answer, error) {
+func (c *Client) ask(ctx context.Context, method, path string, body any) (*wire.Answer, error) {
 	text, err := json.Marshal(body)
 	if err != nil {
 		return nil, fmt.Errorf("ask the agent: %w", err)
@@ -231,7 +263,26 @@ func (c *Client) ask(ctx context.Context, method, path string, body any) (*answe
 		return nil, lost(err)
 	}
 	defer resp.Body.Close()
-	var a answer
+	return read(resp)
+}
+
+// get asks for something of a media type. An agent that has none of it answers in JSON.
+func (c *Client) get(ctx context.Context, path, kind string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+path, http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("ask the agent: %w", err)
+	}
+	req.Header.Set("Accept", kind)
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, lost(err)
+	}
+	return resp, nil
+}
+
+// read reads an answer in JSON.
+func read(resp *http.Response) (*wire.Answer, error) {
+	var a wire.Answer
 	if err := json.NewDecoder(resp.Body).Decode(&a); err != nil {
 		return nil, lost(err)
 	}
