@@ -180,7 +180,7 @@ bench-placement: ## how soon processes are placed and at what CPU time, beside l
 	go test -tags placement -count 1 -timeout 30m -v ./test/placement -placement.part $(or $(PART),1) $(if $(FAST),-placement.fast)
 
 .PHONY: bpf
-# The object is in the repository, so that nobody needs a compiler for BPF to build the program.
+# The objects are in the repository, so that nobody needs a compiler for BPF to build the program.
 bpf: ## compile the BPF programs anew, after a change of their source (clang 14 of Debian 12)
 	@{ command -v clang-14 && command -v llvm-strip-14 && [ -e /usr/include/bpf/bpf_helpers.h ]; } >/dev/null || \
 		{ apt-get update -q && apt-get install -y -q --no-install-recommends clang-14 llvm-14 libbpf-dev linux-libc-dev; }

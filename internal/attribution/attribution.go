@@ -1,5 +1,5 @@
 // Package attribution says who is to blame for what a group waited for: other groups, its own load, its own limits,
-// what runs outside all groups.
+// what runs outside all groups. What a disk takes for a request itself is a row, and nobody's blame.
 //
 // [WindowOf] takes what happened between two readings of the agent's collectors (or of its record) out of a state, and
 // [Of] divides what one group waited for among rows. The sum of the rows of a resource is what was waited: what nobody
@@ -42,7 +42,8 @@ func Of(w *Window, group string) (*Report, error) {
 	return r, nil
 }
 
-// rank orders who is blamed over all resources that the group waits for long enough.
+// rank orders who is blamed over all resources that the group waits for long enough. What a disk takes for a request
+// itself nobody can take away.
 func (r *Report) rank() {
 	type key struct {
 		who         Who
@@ -54,7 +55,7 @@ func (r *Report) rank() {
 			continue
 		}
 		for _, row := range one.Rows {
-			if row.Seconds <= 0 {
+			if row.Seconds <= 0 || row.Who == Service {
 				continue
 			}
 			k := key{row.Who, row.Group, row.Name}
@@ -100,6 +101,9 @@ func (r *Report) judge() {
 		r.Nothing = true
 		r.Verdict = fmt.Sprintf("Nothing to explain: %s waits for %s of its time for %s, and nobody has %s of it "+
 			"alone.", r.Group, Percent(most), what, Percent(Named))
+		if part := r.service(); part >= Named {
+			r.Verdict += fmt.Sprintf(" Disks take %s for its requests themselves.", Percent(part))
+		}
 		return
 	}
 	s := r.Suspects[0]
@@ -121,6 +125,18 @@ func (r *Report) judge() {
 	case Unexplained:
 		r.Verdict = fmt.Sprintf("Most of what %s waits for nobody can be blamed for: %s.", r.Group, of)
 	}
+}
+
+// service is the part of its time in which disks do the requests themselves that the group waits for.
+func (r *Report) service() (part float64) {
+	for _, one := range r.Resources {
+		for _, row := range one.Rows {
+			if row.Who == Service {
+				part += one.Part * row.Share
+			}
+		}
+	}
+	return part
 }
 
 // parts says which part of its time a group waits for what because of a suspect: "CPUs 45 % of its time, disks 3.0 %".

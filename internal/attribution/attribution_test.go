@@ -83,6 +83,14 @@ func drawWindow(t *rapid.T) *attribution.Window {
 				Nobody: rapid.Float64Range(0, 4).Draw(t, "nobody"), Groups: map[string]float64{
 					"gone": rapid.Float64Range(0, 4).Draw(t, "gone")}}
 		}
+		if rapid.Bool().Draw(t, "counted at disks") {
+			g.DiskBlame = &attribution.DiskBlame{Own: rapid.Float64Range(0, 4).Draw(t, "own"),
+				Service:     rapid.Float64Range(0, 4).Draw(t, "service"),
+				Outside:     rapid.Float64Range(0, 4).Draw(t, "outside"),
+				Nobody:      rapid.Float64Range(0, 4).Draw(t, "nobody"),
+				WrittenBack: rapid.Float64Range(0, 4).Draw(t, "written back"), Groups: map[string]float64{
+					"gone": rapid.Float64Range(0, 4).Draw(t, "gone"), "g0": rapid.Float64Range(0, 4).Draw(t, "g0")}}
+		}
 		if key := rapid.SampledFrom([]string{"", "memory.max", "io.read.bandwidth"}).Draw(t, "holder"); key != "" {
 			w.Holders[g.Name] = []top.Holder{{Group: g.Name, Limit: top.Limit{Key: key, Device: "sda", How: "reached"}}}
 		}

@@ -8,8 +8,8 @@ import (
 
 // blame is how a wait is divided, in seconds of each second.
 type blame struct {
-	limit, own, outside float64
-	others              map[string]float64
+	limit, own, outside, service float64
+	others                       map[string]float64
 }
 
 // rows makes rows of what was blamed. What is blamed is at most what was waited, whatever was measured; the rest is
@@ -44,6 +44,7 @@ func (b *blame) rows(waited float64) (all []Row, rest float64) {
 	left -= sum
 	take(Row{Who: Outside, Seconds: b.outside})
 	take(Row{Who: OwnLoad, Seconds: b.own})
+	take(Row{Who: Service, Seconds: b.service})
 	if left < 1e-9*waited { // rounding
 		left = 0
 	}

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"regexp"
 	"slices"
 	"strings"
 
+	"bulkhead/internal/observe"
 	"bulkhead/internal/observe/top"
 )
 
@@ -44,7 +44,7 @@ func (d *onDevice) costOf(v *Group) (cost float64) {
 
 // disk divides the part of the time in which a thread of v waited for block devices, first among those that it uses.
 // On each, everybody has the part that his requests cost. A limit of its own that is used up has all of it: without the
-// others the group would get no more.
+// others the group would get no more. Where BPF programs count, they tell whose requests disks had meanwhile.
 func disk(w *Window, v *Group) Resource {
 	one := Resource{Name: "disk", Source: "`io.pressure` of the group", Grade: Counted}
 	devices := w.devices()
@@ -87,7 +87,19 @@ func disk(w *Window, v *Group) Resource {
 		}
 		b.outside += waited * d.outside.cost() / d.all
 	}
-	return resource(one, b, func(row *Row) { w.describeDisk(v, row, devices) })
+	counted := w.countedAtDisks(v, devices, one.Waited, b)
+	switch {
+	case counted != nil:
+		one.Source += "; BPF programs on requests of disks"
+	case w.Host.NotCountingDisks != "":
+		one.Source += "; no BPF programs count (" + w.Host.NotCountingDisks + ")"
+	}
+	return resource(one, b, func(row *Row) {
+		if counted[rowKey{row.Who, row.Group}] >= mostlyCounted*row.Seconds {
+			row.Grade = Counted
+		}
+		w.describeDisk(v, row, devices)
+	})
 }
 
 // weigh fills in what a device's part in the wait of v is weighed by, and gives the sum of these and the part of the
@@ -99,7 +111,7 @@ func (w *Window) weigh(v *Group, devices []*onDevice) (weights, guess float64) {
 		host, known := w.Host.Disks[d.name]
 		timed = timed && (known || d.costOf(v) == 0)
 		part := host.Seconds * d.costOf(v) / d.all
-		if guess += part; !stacked.MatchString(d.name) {
+		if guess += part; !observe.Stacked(d.name) {
 			below += part
 		}
 	}
@@ -115,9 +127,6 @@ func (w *Window) weigh(v *Group, devices []*onDevice) (weights, guess float64) {
 	return weights, guess
 }
 
-// stacked are devices that pass on what they are asked for: it is counted below them again.
-var stacked = regexp.MustCompile(`^(dm-|md|loop|drbd|bcache)`)
-
 // devices are the block devices that somebody uses. What groups did on each is counted where they have a directory that
 // counts it. Of the rest of each device everybody has the part that is his of all that threads read and wrote beside
 // that: groups without such a directory, and what the kernel writes back of their page cache.
@@ -130,7 +139,7 @@ func (w *Window) devices() []*onDevice {
 		for name, io := range g.IO {
 			names[name] = true
 			counted[name] = counted[name].plus(io)
-			if !stacked.MatchString(name) {
+			if !observe.Stacked(name) {
 				own = own.plus(io)
 			}
 		}
@@ -142,7 +151,7 @@ func (w *Window) devices() []*onDevice {
 	var rest IO // of all disks
 	for name, host := range w.Host.Disks {
 		names[name] = true
-		if !stacked.MatchString(name) {
+		if !observe.Stacked(name) {
 			rest = rest.plus(host.less(counted[name]))
 		}
 	}
@@ -199,6 +208,9 @@ func (w *Window) describeDisk(v *Group, row *Row, devices []*onDevice) {
 		row.Did, row.Command = w.holds(v, "io.")
 	case OwnLoad:
 		row.Did, _ = onDisks(v, devices)
+	case Service:
+		did, _ := onDisks(v, devices)
+		row.Did = "takes so long for a request with nothing in its way; " + v.Name + " " + did
 	case Other:
 		g := w.group(row.Group)
 		row.Role, row.Engine = g.Role, g.Engine
@@ -223,7 +235,7 @@ func onDisks(g *Group, devices []*onDevice) (text, command string) {
 		did = append(did, fmt.Sprintf("%sreads %s/s (%.0f requests) and writes %s/s (%.0f) on %s", about,
 			size(io.ReadBytes), io.Reads, size(io.WrittenBytes), io.Writes, d.name))
 		part := io.cost()
-		if stacked.MatchString(d.name) { // it is held below, where that is told
+		if observe.Stacked(d.name) { // it is held below, where that is told
 			part = math.SmallestNonzeroFloat64
 		}
 		if part <= worst || g.Above {

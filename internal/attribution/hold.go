@@ -6,6 +6,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"bulkhead/internal/observe"
 )
 
 // Hold is a limit that holds a group for a short time, so that a victim shows what it gains by that.
@@ -90,7 +92,7 @@ func (w *Window) holdDisk(v, g *Group, late bool) *Hold {
 	devices := w.devices()
 	w.weigh(v, devices)
 	part := func(d *onDevice) float64 {
-		if cost := d.of[g.Name].cost(); !stacked.MatchString(d.name) && d.waits > 0 {
+		if cost := d.of[g.Name].cost(); !observe.Stacked(d.name) && d.waits > 0 {
 			return d.waits * cost / d.all
 		}
 		return 0

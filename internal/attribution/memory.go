@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"bulkhead/internal/observe"
 	"bulkhead/internal/observe/top"
 )
 
@@ -148,7 +149,7 @@ func (w *Window) taken() float64 {
 	if w.Host.Faults != nil {
 		host = *w.Host.Faults
 		for name, d := range w.Host.Disks {
-			if !stacked.MatchString(name) {
+			if !observe.Stacked(name) {
 				host += d.ReadBytes / pageSize
 			}
 		}

@@ -118,6 +118,11 @@ func TestRefaults(t *testing.T) {
 	if r.Suspects[1].Group != "all/greedy" || len(r.Suspects[1].Resources) != 2 {
 		t.Errorf("%+v", r.Suspects)
 	}
+	w.Groups[1].DiskBlame = &attribution.DiskBlame{Service: 0.9, Own: 0.3}
+	_, blamed, _ = of(t, w, "all/db", "disk")
+	near(t, "disk, counted", blamed["group all/greedy"], 0.6*0.5*0.5)
+	near(t, "its own, counted", blamed["own load "], 0.15*0.75)
+	near(t, "the disk itself", blamed["disk itself "], 0.45*0.75)
 }
 
 // What runs outside is told by name as far as that is known, the rest is one row without a name.

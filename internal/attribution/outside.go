@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"bulkhead/internal/linux/idset"
+	"bulkhead/internal/observe"
 )
 
 // Outsider is what runs outside of all groups under one name: a unit of systemd, a program of a user, the kernel's own
@@ -120,7 +121,7 @@ func (w *Window) outside(v *Group, resource string) (cost func(*Outsider) float6
 			}
 	case "disk":
 		for _, d := range w.devices() {
-			if !stacked.MatchString(d.name) {
+			if !observe.Stacked(d.name) {
 				all += d.outside.cost()
 			}
 		}

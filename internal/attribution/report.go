@@ -27,9 +27,11 @@ type Group struct {
 	Seen    bool            // that is by where its threads were seen
 	CPUs    idset.Set       // on which it may run; nil: on all
 	Waited  *float64        // seconds of threads that could run and had no CPU, own limits included
-	// Blame is whom its threads waited for, as BPF programs counted it; nil where none did.
-	Blame   *Blame
-	Threads float64
+	// Blame is whom its threads waited for, as BPF programs counted it, and DiskBlame whom its requests to disks waited
+	// for; nil where none did.
+	Blame     *Blame
+	DiskBlame *DiskBlame
+	Threads   float64
 	// Throttled are seconds for which CPU limits of the group and of those above it held it back, summed over CPUs.
 	Throttled float64
 	// Pressure is the part of the time in which at least one task waited, by resource (PSI), groups below included.
@@ -61,10 +63,20 @@ type Blame struct {
 	Groups                        map[string]float64
 }
 
+// DiskBlame divides the time that requests of a group to disks took, for which its threads wait, in seconds of each
+// second, by whose requests the disk had meanwhile: the one that waits (service), others of the group's own, those of
+// what is in no group, those by which the kernel wrote back what it cannot tell whose it is, other groups', or nobody
+// knows.
+type DiskBlame struct {
+	Service, Own, Outside, WrittenBack, Nobody float64
+	Groups                                     map[string]float64
+}
+
 // Host is what the machine did.
 type Host struct {
-	// NotCounting says why no BPF programs count; "" where some do, and where that is not known.
-	NotCounting string
+	// NotCounting says why no BPF programs count, and NotCountingDisks why none count at disks; "" where some do, and
+	// where that is not known.
+	NotCounting, NotCountingDisks string
 
 	CPUs    int
 	EachCPU map[int]float64 // busy seconds
@@ -102,6 +114,8 @@ const (
 	OwnLimit    Who = "own limit"
 	Outside     Who = "outside"
 	Unexplained Who = "unexplained"
+	// Service is the time that a disk takes for a request when nothing is in its way. It is never a suspect.
+	Service Who = "disk itself"
 )
 
 // Row is one of those that are blamed for a wait.

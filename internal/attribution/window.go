@@ -41,9 +41,12 @@ func WindowOf(s *top.State) *Window {
 			w.Host.Scanned = sum(w.Host.Scanned, &f.Rate)
 		}
 	}
-	for _, f := range s.Figures(observe.CountsWaits, "") {
-		if f.Value == 0 {
-			w.Host.NotCounting = f.Labels[0]
+	for metric, why := range map[string]*string{observe.CountsWaits: &w.Host.NotCounting,
+		observe.CountsDisks: &w.Host.NotCountingDisks} {
+		for _, f := range s.Figures(metric, "") {
+			if f.Value == 0 {
+				*why = f.Labels[0]
+			}
 		}
 	}
 	disks(s, w.Host.Disks)
@@ -135,36 +138,59 @@ func groupOf(s *top.State, of top.Group) Group {
 			*g.Tasks.requests(direction) = rate
 		}
 	})
-	g.Blame = blameOf(s, of.Name)
+	g.Blame, g.DiskBlame = blameOf(s, of.Name), diskBlameOf(s, of.Name)
 	return g
 }
 
 // blameOf is what was counted of whom a group waited for; nil where that was not counted twice.
 func blameOf(s *top.State, group string) *Blame {
-	b := &Blame{Groups: map[string]float64{}}
-	rows := map[string]*float64{observe.BlamedLimit: &b.Limited, observe.BlamedOwn: &b.Own,
-		observe.BlamedOutside: &b.Outside, observe.BlamedNobody: &b.Nobody, observe.BlamedGroups: new(float64)}
+	b := &Blame{}
+	groups, rest, known := blamed(s, group, observe.BlamedSeconds, observe.SuspectSeconds, map[string]*float64{
+		observe.BlamedLimit: &b.Limited, observe.BlamedOwn: &b.Own, observe.BlamedOutside: &b.Outside,
+		observe.BlamedNobody: &b.Nobody})
+	if !known {
+		return nil
+	}
+	b.Groups = groups
+	b.Nobody += rest
+	return b
+}
+
+// diskBlameOf is the same of disks.
+func diskBlameOf(s *top.State, group string) *DiskBlame {
+	b := &DiskBlame{}
+	groups, rest, known := blamed(s, group, observe.DiskBlamedSeconds, observe.DiskSuspectSeconds,
+		map[string]*float64{observe.BlamedService: &b.Service, observe.BlamedOwn: &b.Own,
+			observe.BlamedOutside: &b.Outside, observe.BlamedWritten: &b.WrittenBack})
+	if !known {
+		return nil
+	}
+	b.Groups, b.Nobody = groups, rest
+	return b
+}
+
+// blamed fills in the rates of rows of a metric, and gives those of other groups one by one, and of groups of which
+// each has too little to be listed.
+func blamed(s *top.State, group, metric, suspects string, rows map[string]*float64) (groups map[string]float64,
+	rest float64, known bool) {
+	rows[observe.BlamedGroups] = &rest
 	left := len(rows)
-	for _, f := range s.Figures(observe.BlamedSeconds, group) {
+	for _, f := range s.Figures(metric, group) {
 		if to := rows[f.Labels[0]]; to != nil && f.Rated {
 			*to = f.Rate
 			left--
 		}
 	}
-	if left > 0 {
-		return nil
-	}
-	others := *rows[observe.BlamedGroups]
-	for _, f := range s.Figures(observe.SuspectSeconds, group) {
+	groups = map[string]float64{}
+	for _, f := range s.Figures(suspects, group) {
 		if !f.Rated { // it was not listed before
 			continue
 		}
-		rate := min(f.Rate, others)
-		b.Groups[f.Labels[0]] = rate
-		others -= rate
+		rate := min(f.Rate, rest)
+		groups[f.Labels[0]] = rate
+		rest -= rate
 	}
-	b.Nobody += others // groups of which each has too little to be listed
-	return b
+	return groups, rest, left <= 0
 }
 
 // scaled brings what its threads used of each CPU to what the group used: threads that ended are not in the former.

@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"regexp"
 	"time"
 
 	"bulkhead/internal/metrics"
@@ -25,14 +26,38 @@ type Blame struct {
 	Involuntary uint64 `json:"involuntary_switches"`
 }
 
-// groups is what other groups have.
-func (b *Blame) groups() time.Duration {
-	sum := b.Others
-	for _, d := range b.Groups {
-		sum += d
-	}
-	return sum
+// DiskBlame is for whom requests of a group to disks, for which its threads wait, waited since it was first read, as
+// BPF programs counted it. Several at a time count several times. Waited is the sum of all others but Requests and
+// Lost.
+type DiskBlame struct {
+	Waited  time.Duration `json:"waited_ns"`
+	Service time.Duration `json:"service_ns"` // the disk did the request itself
+	Own     time.Duration `json:"own_ns"`     // the disk had other requests of the group itself
+	Outside time.Duration `json:"outside_ns"` // of what is in no group
+	// WrittenBack is page cache and journals that the kernel wrote for nobody knows whom.
+	WrittenBack time.Duration            `json:"written_back_ns"`
+	Groups      map[string]time.Duration `json:"groups_ns,omitempty"` // of other groups
+	Others      time.Duration            `json:"others_ns,omitempty"` // which have too little to be listed
+	// Requests are those that were done, Lost those of which only the begin or the end was seen.
+	Requests uint64 `json:"requests"`
+	Lost     uint64 `json:"lost,omitempty"`
 }
+
+// together is what other groups have.
+func together(groups map[string]time.Duration, others time.Duration) time.Duration {
+	for _, d := range groups {
+		others += d
+	}
+	return others
+}
+
+func (b *Blame) groups() time.Duration     { return together(b.Groups, b.Others) }
+func (b *DiskBlame) groups() time.Duration { return together(b.Groups, b.Others) }
+
+// Stacked says of a block device, by its name, that it passes on what it is asked for: it is counted below it again.
+func Stacked(device string) bool { return stacked.MatchString(device) }
+
+var stacked = regexp.MustCompile(`^(dm-|md|loop|drbd|bcache)`)
 
 // Counting says whether BPF programs count.
 type Counting struct {
@@ -42,33 +67,46 @@ type Counting struct {
 	Error string `json:"error,omitempty"`
 }
 
+// tell tells it as a gauge.
+func (c *Counting) tell(tell Tell) {
+	switch {
+	case c == nil:
+	case c.On:
+		tell(1, "")
+	default:
+		tell(0, c.Why)
+	}
+}
+
 // The metrics of what BPF programs count.
 const (
 	BlamedSeconds  = "bulkhead_group_cpu_blamed_seconds_total"
 	SuspectSeconds = "bulkhead_group_cpu_suspect_seconds_total"
 	CountsWaits    = "bulkhead_host_cpu_waits_counted"
+
+	DiskBlamedSeconds  = "bulkhead_group_disk_blamed_seconds_total"
+	DiskSuspectSeconds = "bulkhead_group_disk_suspect_seconds_total"
+	CountsDisks        = "bulkhead_host_disk_waits_counted"
 )
 
-// The values of the label of BlamedSeconds.
+// The values of the label of BlamedSeconds, and of DiskBlamedSeconds.
 const (
 	BlamedLimit   = "own_limit"
 	BlamedOwn     = "own_load"
 	BlamedOutside = "outside"
 	BlamedGroups  = "groups"
 	BlamedNobody  = "unexplained"
+	BlamedWritten = "written_back"
+	BlamedService = "service"
 )
 
 var blameRows = []Row{
 	{Name: CountsWaits, Part: Blamed, Kind: metrics.Gauge, Labels: []string{"why"}, Source: "the agent",
-		sample: func(s *Sample, tell Tell) {
-			switch c := s.Host.Counting; {
-			case c == nil:
-			case c.On:
-				tell(1, "")
-			default:
-				tell(0, c.Why)
-			}
-		}, Help: "1 while BPF programs count whom groups wait for, else 0 and why not."},
+		sample: func(s *Sample, tell Tell) { s.Host.Counting.tell(tell) },
+		Help:   "1 while BPF programs count whom groups wait for, else 0 and why not."},
+	{Name: CountsDisks, Part: Blamed, Kind: metrics.Gauge, Labels: []string{"why"}, Source: "the agent",
+		sample: func(s *Sample, tell Tell) { s.Host.CountingDisks.tell(tell) },
+		Help:   "1 while BPF programs count whom groups wait for at disks, else 0 and why not."},
 	{Name: "bulkhead_group_cpu_others_ran_seconds_total", Part: Blamed, Kind: metrics.Counter, Source: "BPF programs",
 		group: func(_ *Sample, g *Group, tell Tell) {
 			if g.Blame != nil {
@@ -99,6 +137,29 @@ var blameRows = []Row{
 			}
 		}, Help: "Of what other groups have of that, the part of each that has more than next to " +
 			"nothing."},
+	{Name: DiskBlamedSeconds, Part: Blamed, Kind: metrics.Counter, Labels: []string{"blamed"}, Recorded: true,
+		Source: "BPF programs", group: func(_ *Sample, g *Group, tell Tell) {
+			b := g.DiskBlame
+			if b == nil {
+				return
+			}
+			tell(b.Service.Seconds(), BlamedService)
+			tell(b.Own.Seconds(), BlamedOwn)
+			tell(b.groups().Seconds(), BlamedGroups)
+			tell(b.Outside.Seconds(), BlamedOutside)
+			tell(b.WrittenBack.Seconds(), BlamedWritten)
+		}, Help: "Time that requests of the group to disks took for which its threads wait, without those of groups " +
+			"below it, by whose requests the disk had meanwhile; service is the time of a request itself. Several at " +
+			"a time count several times."},
+	{Name: DiskSuspectSeconds, Part: Blamed, Kind: metrics.Counter, Labels: []string{"suspect"}, Recorded: true,
+		FromZero: true, Source: "BPF programs", group: func(_ *Sample, g *Group, tell Tell) {
+			if g.DiskBlame == nil {
+				return
+			}
+			for name, d := range g.DiskBlame.Groups {
+				tell(d.Seconds(), name)
+			}
+		}, Help: "Of what other groups have of that, the part of each that has more than next to nothing."},
 	{Name: "bulkhead_group_cpu_turns_total", Part: Blamed, Kind: metrics.Counter, Recorded: true,
 		Source: "BPF programs", group: func(_ *Sample, g *Group, tell Tell) {
 			if g.Blame != nil {

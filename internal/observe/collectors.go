@@ -91,7 +91,7 @@ var Collectors = []Collector{
 	usual(Tasks, "threads of groups, what they do, and load averages"),
 	usual(Threads, "how long threads of groups waited for a CPU, and their context switches"),
 	usual(EachCPU, "CPU time of groups and of the host on each CPU, and the CPUs that groups may run on"),
-	asked(usual(Blamed, "whom groups waited for when they had no CPU; counted by BPF programs, off until asked for")),
+	asked(usual(Blamed, "whom groups waited for (CPUs, disks); counted by BPF programs, off until asked for")),
 	usual(Network, "traffic of groups, and what their limits dropped"),
 	usual(Databases, "work of databases, and how long statements took; asked by the dsn of guard and slo"),
 	usual(Limits, "limits of groups as asked and as held, and what databases are promised"),

@@ -3,6 +3,7 @@ package sampling
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -29,6 +30,7 @@ const (
 // counter is what BPF programs count in, as far as sampling uses it.
 type counter interface {
 	Watch(groups map[string][]uint64) error
+	WatchDisks(devices []uint32, owners map[string][]uint64) error
 	Read() (map[string]*bpfcount.Waits, error)
 	Close() error
 }
@@ -37,25 +39,32 @@ type counter interface {
 type blame struct {
 	open      func() (counter, error)
 	directory func(path string) (uint64, error)
-	own       bool          // the directories are this machine's
-	keep      time.Duration // how long programs count for nobody
+	owner     func(path string) (uint64, error) // the same of the controller of disks
+	own       bool                              // the directories are this machine's
+	keep      time.Duration                     // how long programs count for nobody
 
 	mu     sync.Mutex
 	counts counter // nil: nothing counts
 	why    error   // of the last failure, at failed
+	noDisk error   // why nothing is counted at disks
 	failed time.Time
 	end    *time.Timer
-	told   map[string]*suspects
+	told   map[string]*toldOf
 }
 
-// suspects are those of one group that are told of one by one: each with what it had until then.
+// toldOf is who is told of one by one of those that a group waits for.
+type toldOf struct{ cpu, disk suspects }
+
+// suspects are those that are told of one by one: each with what it had until then. last is what all had then, and
+// waited what the group had waited.
 type suspects struct {
-	since map[string]time.Duration
-	last  bpfcount.Waits
+	since, last map[string]time.Duration
+	waited      time.Duration
 }
 
 func newBlame(own bool) *blame {
-	return &blame{own: own, keep: endAfter, directory: bpfcount.Directory, told: map[string]*suspects{},
+	return &blame{own: own, keep: endAfter, directory: bpfcount.Directory, owner: bpfcount.Owner,
+		told: map[string]*toldOf{},
 		open: func() (counter, error) {
 			c, err := bpfcount.Open()
 			if err != nil {
@@ -77,42 +86,50 @@ func (b *blame) source(watched func() *Watched) collect.Source {
 			b.why, b.failed = err, time.Now()
 			b.close()
 		}
-		said := &observe.Counting{On: b.counts != nil}
-		var missing *bpfcount.MissingError
-		switch {
-		case said.On:
-		case errors.As(b.why, &missing):
-			said.Why, said.Error = string(missing.Why), b.why.Error()
-		case b.why != nil:
-			said.Why, said.Error = string(bpfcount.OtherReason), b.why.Error()
-		default:
-			said = nil // there is nothing to count
+		said, disks := counting(b.counts != nil, b.why), counting(false, b.why)
+		if b.counts != nil {
+			disks = counting(b.noDisk == nil, b.noDisk)
 		}
-		if said != nil && !said.On {
+		switch {
+		case said != nil && !said.On:
 			m.Remark("nothing is counted, others are estimated from files of the kernel: " + said.Error)
+		case disks != nil && !disks.On:
+			m.Remark("nothing is counted for disks: " + disks.Error)
 		}
 		return func(s *observe.Sample) {
-			s.Host.Counting = said
+			s.Host.Counting, s.Host.CountingDisks = said, disks
 			for i := range s.Groups {
-				s.Groups[i].Blame = all[s.Groups[i].Group]
+				one := all[s.Groups[i].Group]
+				s.Groups[i].Blame, s.Groups[i].DiskBlame = one.cpu, one.disk
 			}
 		}, nil
 	}
 }
 
+// counting says whether programs count, or why not; nil where there is nothing to count.
+func counting(on bool, why error) *observe.Counting {
+	var missing *bpfcount.MissingError
+	switch {
+	case on:
+		return &observe.Counting{On: true}
+	case errors.As(why, &missing):
+		return &observe.Counting{Why: string(missing.Why), Error: why.Error()}
+	case why != nil:
+		return &observe.Counting{Why: string(bpfcount.OtherReason), Error: why.Error()}
+	}
+	return nil
+}
+
+// blamed is whom a group waited for.
+type blamed struct {
+	cpu  *observe.Blame
+	disk *observe.DiskBlame
+}
+
 // read reads what programs have counted of the groups that are watched; they are loaded where they are not. nil:
 // nothing is counted.
-func (b *blame) read(w *Watched) (map[string]*observe.Blame, error) {
-	groups := map[string][]uint64{}
-	if b.own {
-		for name, dirs := range w.counted {
-			for _, d := range dirs {
-				if id, err := b.directory(w.tree.Abs(d)); err == nil { // else it is gone, or not made yet
-					groups[name] = append(groups[name], id)
-				}
-			}
-		}
-	}
+func (b *blame) read(w *Watched) (map[string]blamed, error) {
+	groups, owners := b.numbers(w, w.counted, b.directory), b.numbers(w, w.owners, b.owner)
 	if len(groups) == 0 {
 		b.close()
 		b.why = nil
@@ -133,17 +150,46 @@ func (b *blame) read(w *Watched) (map[string]*observe.Blame, error) {
 	if err := b.counts.Watch(groups); err != nil {
 		return nil, err
 	}
+	b.noDisk = b.counts.WatchDisks(w.disks(), owners)
 	counted, err := b.counts.Read()
 	if err != nil {
 		return nil, err
 	}
-	all := make(map[string]*observe.Blame, len(counted))
+	all := make(map[string]blamed, len(counted))
 	for name := range groups {
 		if one := counted[name]; one != nil {
 			all[name] = b.tell(name, one)
 		}
 	}
+	maps.DeleteFunc(b.told, func(name string, _ *toldOf) bool { return all[name].cpu == nil })
 	return all, nil
+}
+
+// numbers are those of directories of this machine, by groups, where they are there.
+func (b *blame) numbers(w *Watched, all map[string][]cgroup.Dir, of func(string) (uint64, error)) map[string][]uint64 {
+	numbers := map[string][]uint64{}
+	if !b.own {
+		return numbers
+	}
+	for name, dirs := range all {
+		for _, d := range dirs {
+			if id, err := of(w.tree.Abs(d)); err == nil { // else it is gone, or not made yet
+				numbers[name] = append(numbers[name], id)
+			}
+		}
+	}
+	return numbers
+}
+
+// disks are the devices that do themselves what they are asked for, by their numbers.
+func (w *Watched) disks() (all []uint32) {
+	for _, number := range slices.Sorted(maps.Keys(w.devices)) {
+		var major, minor uint32
+		if _, err := fmt.Sscanf(number, "%d:%d", &major, &minor); err == nil && !observe.Stacked(w.devices[number]) {
+			all = append(all, bpfcount.Device(major, minor))
+		}
+	}
+	return all
 }
 
 // forget makes room for one more: of those who had nothing since the last reading, the one who had least in all is
@@ -151,25 +197,24 @@ func (b *blame) read(w *Watched) (map[string]*observe.Blame, error) {
 func (t *suspects) forget(grew func(string) time.Duration) {
 	gone, had := "", time.Duration(0)
 	for name, since := range t.since {
-		if d := t.last.Others[name] - since; grew(name) == 0 && (gone == "" || d < had || d == had && name < gone) {
+		if d := t.last[name] - since; grew(name) == 0 && (gone == "" || d < had || d == had && name < gone) {
 			gone, had = name, d
 		}
 	}
 	delete(t.since, gone)
 }
 
-// tell says what was counted of a group. Who is told of one by one stays so as long as there is room, and counts from
-// then on: no sum of one who is told of falls.
-func (b *blame) tell(name string, w *bpfcount.Waits) *observe.Blame {
-	t := b.told[name]
-	if t == nil {
-		t = &suspects{since: map[string]time.Duration{}}
-		b.told[name] = t
+// split tells of what others have of what a group waited: who is told of one by one stays so as long as there is room,
+// and counts from then on: no sum of one who is told of falls. The rest is that of all others.
+func (t *suspects) split(waited time.Duration, all map[string]time.Duration) (one map[string]time.Duration,
+	rest time.Duration) {
+	if t.since == nil {
+		t.since = map[string]time.Duration{}
 	}
-	grew := func(other string) time.Duration { return w.Others[other] - t.last.Others[other] }
-	others := slices.SortedFunc(maps.Keys(w.Others), func(a, c string) int { return int(grew(c) - grew(a)) })
+	grew := func(other string) time.Duration { return all[other] - t.last[other] }
+	others := slices.SortedFunc(maps.Keys(all), func(a, c string) int { return int(grew(c) - grew(a)) })
 	for _, other := range others {
-		least := time.Duration(worth * float64(w.Waited-t.last.Waited))
+		least := time.Duration(worth * float64(waited-t.waited))
 		if _, is := t.since[other]; is || grew(other) <= least {
 			continue
 		}
@@ -177,22 +222,40 @@ func (b *blame) tell(name string, w *bpfcount.Waits) *observe.Blame {
 			t.forget(grew)
 		}
 		if len(t.since) < listed {
-			t.since[other] = t.last.Others[other]
+			t.since[other] = t.last[other]
 		}
 	}
-	one := &observe.Blame{Waited: w.Waited, Limited: w.Limited, Own: w.Own, Outside: w.Outside + w.Idle, Older: w.Older,
-		Turns: w.Turns, Lost: w.Lost, Voluntary: w.Voluntary, Involuntary: w.Involuntary,
-		Groups: make(map[string]time.Duration, len(t.since))}
-	for other, d := range w.Others {
+	one = make(map[string]time.Duration, len(t.since))
+	for other, d := range all {
 		since, is := t.since[other]
 		if is {
-			one.Groups[other] = d - since
+			one[other] = d - since
 			d = since
 		}
-		one.Others += d
+		rest += d
 	}
-	t.last = *w
-	return one
+	maps.DeleteFunc(t.since, func(name string, _ time.Duration) bool { _, still := all[name]; return !still })
+	t.last, t.waited = all, waited
+	return one, rest
+}
+
+// tell says what was counted of a group.
+func (b *blame) tell(name string, w *bpfcount.Waits) (all blamed) {
+	t := b.told[name]
+	if t == nil {
+		t = &toldOf{}
+		b.told[name] = t
+	}
+	groups, rest := t.cpu.split(w.Waited, w.Others)
+	all.cpu = &observe.Blame{Waited: w.Waited, Limited: w.Limited, Own: w.Own, Outside: w.Outside + w.Idle,
+		Older: w.Older, Groups: groups, Others: rest + w.Gone, Turns: w.Turns, Lost: w.Lost, Voluntary: w.Voluntary,
+		Involuntary: w.Involuntary}
+	if d := w.Disk; d != nil {
+		groups, rest := t.disk.split(d.Waited, d.Others)
+		all.disk = &observe.DiskBlame{Waited: d.Waited, Service: d.Service, Own: d.Own, Outside: d.Outside,
+			WrittenBack: d.WrittenBack, Groups: groups, Others: rest + d.Gone, Requests: d.Requests, Lost: d.Lost}
+	}
+	return all
 }
 
 // stop ends the programs.
@@ -213,12 +276,13 @@ func (b *blame) close() {
 	clear(b.told)
 }
 
-// countedIn are the directories of groups in the hierarchy of the CPU controller: BPF programs know threads by these.
-func countedIn(v *transaction.View, tasks map[string][]cgroup.Dir) map[string][]cgroup.Dir {
+// countedIn are the directories of groups in the hierarchy of a controller: BPF programs know threads by those of the
+// CPU controller, and owners of what the kernel writes by those of the one of disks.
+func countedIn(controller string, v *transaction.View, tasks map[string][]cgroup.Dir) map[string][]cgroup.Dir {
 	all := map[string][]cgroup.Dir{}
 	for _, g := range v.Classified.Groups {
 		for id, d := range v.Layout.Member(g.Path) {
-			if h, _ := v.Facts.Hierarchy(id); !h.Has("cpu") {
+			if h, _ := v.Facts.Hierarchy(id); !h.Has(controller) {
 				continue
 			}
 			all[g.Path] = append([]cgroup.Dir{d}, v.Layout.Outside(g.Path, id)...)

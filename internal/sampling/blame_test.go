@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -23,11 +24,18 @@ type fakeCounter struct {
 	watched map[string][]uint64
 	waits   map[string]*bpfcount.Waits
 	closed  atomic.Bool
+	devices []uint32
+	owners  map[string][]uint64
+	noDisks error
 }
 
 func (f *fakeCounter) Watch(groups map[string][]uint64) error {
 	f.watched = groups
 	return nil
+}
+func (f *fakeCounter) WatchDisks(devices []uint32, owners map[string][]uint64) error {
+	f.devices, f.owners = devices, owners
+	return f.noDisks
 }
 func (f *fakeCounter) Read() (map[string]*bpfcount.Waits, error) { return f.waits, nil }
 func (f *fakeCounter) Close() error                              { f.closed.Store(true); return nil }
@@ -37,6 +45,12 @@ func blaming(open func() (counter, error)) (b *blame, k *Kernel) {
 	b = newBlame(true)
 	b.open = open
 	b.directory = func(string) (uint64, error) { return 7, nil }
+	b.owner = func(path string) (uint64, error) {
+		if strings.HasSuffix(path, "/v") {
+			return 8, nil
+		}
+		return 0, bpfcount.ErrNoController
+	}
 	k = New(nil)
 	k.blame = b
 	k.Watch(&Watched{tree: cgroup.New(nil), groups: []watchedGroup{{Group: observe.Group{Group: "v"}}},
@@ -251,5 +265,73 @@ func TestNothingIsToldOfWhoIsNotWatched(t *testing.T) {
 	s := readBlame(t, b, k)
 	if s.Groups[0].Blame == nil || s.Groups[1].Blame != nil {
 		t.Errorf("%+v, %+v", s.Groups[0].Blame, s.Groups[1].Blame)
+	}
+}
+
+// For disks the programs are told the devices that are not stacked on others, and the directories of the controller of
+// disks; what they count is told as that of CPUs is, and where they cannot the sample says why.
+func TestDisksAreTold(t *testing.T) {
+	c := &fakeCounter{waits: map[string]*bpfcount.Waits{"v": {Waited: time.Second, Own: time.Second}}}
+	b, k := blaming(func() (counter, error) { return c, nil })
+	defer b.stop()
+	w := *k.watched.Load()
+	w.owners = map[string][]cgroup.Dir{"v": {{Hierarchy: "blkio", Path: "/v"}}, "w": {{Hierarchy: "blkio", Path: "/w"}}}
+	w.devices = map[string]string{"254:0": "vda", "7:0": "loop0", "253:1": "dm-1", "259:3": "nvme1n1", "odd": "x"}
+	k.Watch(&w)
+	c.noDisks = &bpfcount.MissingError{Why: bpfcount.OldKernel, Cause: errors.New("no tracepoint")}
+	s := readBlame(t, b, k)
+	if why := s.Host.CountingDisks; why == nil || why.On || why.Why != "old kernel" || !s.Host.Counting.On ||
+		s.Groups[0].DiskBlame != nil || s.Groups[0].Blame.Own != time.Second {
+		t.Errorf("%+v, %+v", why, s.Groups[0])
+	}
+	if want := []uint32{bpfcount.Device(254, 0), bpfcount.Device(259, 3)}; !slices.Equal(c.devices, want) {
+		t.Errorf("the devices are %v, want %v", c.devices, want)
+	}
+	if len(c.owners) != 1 || !slices.Equal(c.owners["v"], []uint64{8}) {
+		t.Errorf("the owners are %v", c.owners)
+	}
+	c.noDisks = nil
+	last := &observe.DiskBlame{}
+	for n := time.Duration(1); n <= 3; n++ {
+		c.waits = map[string]*bpfcount.Waits{"v": {Disk: &bpfcount.Disk{Waited: 1067 * n, Service: 7 * n, Own: 10 * n,
+			Outside: 20 * n, WrittenBack: 30 * n,
+			Others: map[string]time.Duration{"hog": 999 * n, "small": n}, Requests: 5}}}
+		s = readBlame(t, b, k)
+		last = s.Groups[0].DiskBlame
+		sum := last.Service + last.Own + last.Outside + last.WrittenBack + last.Others
+		for _, d := range last.Groups {
+			sum += d
+		}
+		if !s.Host.CountingDisks.On || sum != last.Waited || sum != 1067*n {
+			t.Errorf("rows are %v: %+v", sum, last)
+		}
+	}
+	if last.Groups["hog"] != 3*999 || last.Others != 3 || len(last.Groups) != 1 || last.Requests != 5 {
+		t.Errorf("%+v", last)
+	}
+}
+
+// Of groups that are gone nothing is kept, and what they had of others stays with the others.
+func TestWhoIsGoneIsForgotten(t *testing.T) {
+	c := &fakeCounter{}
+	b, k := blaming(func() (counter, error) { return c, nil })
+	defer b.stop()
+	all := time.Duration(0)
+	for n := range 50 {
+		name := fmt.Sprintf("job%d", n)
+		c.waits = map[string]*bpfcount.Waits{"v": {Waited: all + time.Second, Gone: all,
+			Others: map[string]time.Duration{name: time.Second}}, name: {}}
+		w := *k.watched.Load()
+		w.groups = []watchedGroup{{Group: observe.Group{Group: "v"}}, {Group: observe.Group{Group: name}}}
+		w.counted = map[string][]cgroup.Dir{"v": {{Path: "/v"}}, name: {{Path: "/" + name}}}
+		k.Watch(&w)
+		got := readBlame(t, b, k).Groups[0].Blame
+		if got.Groups[name] != time.Second || got.Others != all || len(got.Groups) != 1 {
+			t.Fatalf("after %d: %+v", n, got)
+		}
+		all += time.Second
+	}
+	if v := b.told["v"]; len(b.told) != 2 || len(v.cpu.since) != 1 || len(v.cpu.last) != 1 {
+		t.Errorf("it keeps %d groups: %+v", len(b.told), v)
 	}
 }

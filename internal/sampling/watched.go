@@ -26,6 +26,7 @@ type Watched struct {
 	groups  []watchedGroup
 	tasks   map[string][]cgroup.Dir                    // directories with the groups' own threads
 	counted map[string][]cgroup.Dir                    // directories of groups that BPF programs count by
+	owners  map[string][]cgroup.Dir                    // those of the controller of disks, on cgroup v2 the same
 	traffic func() (map[string]metrics.Traffic, error) // nil when no interface is governed
 	// databases are the data source names of groups whose database is asked.
 	databases map[string]string
@@ -53,7 +54,8 @@ type watchedGroup struct {
 // of each group are. It reads nothing.
 func Of(v *transaction.View, tasks map[string][]cgroup.Dir, revision int) *Watched {
 	w := &Watched{tree: v.Tree, tasks: tasks, traffic: inspect.ReadsTraffic(v), devices: map[string]string{},
-		databases: databasesIn(v), dirs: dataDirs(v), counted: countedIn(v, tasks),
+		databases: databasesIn(v), dirs: dataDirs(v), counted: countedIn("cpu", v, tasks),
+		owners:   countedIn("blkio", v, tasks),
 		cpus:     len(v.Facts.CPUs),
 		revision: revision}
 	if v.Policy != nil {

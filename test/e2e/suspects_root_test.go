@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -137,6 +138,7 @@ func TestSuspectsOfCPU(t *testing.T) {
 
 // A writer on the disk of a reader is its first suspect of all groups.
 func TestSuspectsOfDisk(t *testing.T) {
+	t.Setenv("TMPDIR", "/var/tmp") // on a disk, also where /tmp is in memory
 	s := newSite(t)
 	s.loaded("", map[string]string{"victim": reads, "guilty": writes, "bystander": idles})
 	r := s.suspects("victim", "--for", "4s")
@@ -187,6 +189,7 @@ var kindsOfCases = []struct{ what, resource, victim, guilty string }{
 // took in 95 % at least, and first of all in 95 % of those cases in which other programs of the machine had less than
 // half a CPU. With nobody guilty at most 1 of 20 verdicts names a group first. test/network has cases of the network.
 func TestSuspectsOfRandomCases(t *testing.T) {
+	t.Setenv("TMPDIR", "/var/tmp")
 	if os.Getenv("LONG") == "" {
 		t.Skip("takes twelve minutes: LONG=1")
 	}
@@ -329,5 +332,83 @@ func TestSuspectsAreCounted(t *testing.T) {
 	limited := ofCPU(s.suspects("victim", "--for", "4s"))
 	if limited.Rows[0].Who != attribution.OwnLimit || limited.Rows[0].Grade != attribution.Counted {
 		t.Errorf("it is held back, and first is %+v", limited.Rows[0])
+	}
+}
+
+// Who reads with one request at a time waits for the disk itself, which is no suspect; with eight readers it waits for
+// its own load, which is the first of the disk.
+func TestSuspectsOfOneWhoIsAloneAtADisk(t *testing.T) {
+	t.Setenv("TMPDIR", "/var/tmp") // on a disk, also where /tmp is in memory
+	for readers, want := range map[int]attribution.Who{1: attribution.Service, 8: attribution.OwnLoad} {
+		t.Run(fmt.Sprintf("%d readers", readers), func(t *testing.T) {
+			s := newSite(t)
+			s.loaded("", map[string]string{"victim": reads, "bystander": idles})
+			load := strings.ReplaceAll(reads, "FILE", filepath.Join(s.dir, "victim"))
+			for range readers - 1 {
+				s.start("run", "victim", "--", "sh", "-c", load)
+			}
+			soon(t, "all readers", func() bool { return len(s.group("victim").Members) >= readers })
+			r := s.suspects("victim", "--for", "4s")
+			one := r.Resources[1]
+			if strings.Contains(one.Source, "no BPF programs count") {
+				t.Skipf("this kernel cannot count: %s", one.Source)
+			}
+			rows := slices.DeleteFunc(slices.Clone(one.Rows), func(row attribution.Row) bool {
+				return row.Who == attribution.Outside // strangers
+			})
+			if rows[0].Who != want || rows[0].Grade != attribution.Counted {
+				t.Errorf("first of the disk is not %s: %+v", want, rows[0])
+			}
+			for _, row := range rows {
+				if want == attribution.Service && row.Who == attribution.OwnLoad && row.Share > 0.05 {
+					t.Errorf("its own load has %.1f %%", 100*row.Share)
+				}
+			}
+			for _, suspect := range r.Suspects {
+				if suspect.Who == attribution.Service {
+					t.Errorf("a suspect is %+v", suspect)
+				}
+			}
+		})
+	}
+}
+
+// Where BPF programs count requests, who writes directly is blamed for that as counted, and the source says so. Without
+// them it is estimated. Who writes through the page cache is the first of groups all the same.
+func TestSuspectsAreCountedAtDisks(t *testing.T) {
+	t.Setenv("TMPDIR", "/var/tmp") // on a disk, also where /tmp is in memory
+	for _, guilty := range []string{writes, dirties} {
+		s := newSite(t)
+		s.loaded("", map[string]string{"victim": reads, "guilty": guilty, "bystander": idles})
+		r := s.suspects("victim", "--for", "4s")
+		one := r.Resources[1]
+		if strings.Contains(one.Source, "no BPF programs count") {
+			t.Skipf("this kernel cannot count: %s", one.Source)
+		}
+		if got := first(r, "disk"); got != "guilty" || !strings.Contains(one.Source, "BPF programs on requests") {
+			t.Errorf("the first suspect is %q, by %s", got, one.Source)
+		}
+		without := s.suspects("victim", "--for", "4s", "--no-bpf").Resources[1]
+		if strings.Contains(without.Source, "BPF") {
+			t.Errorf("the source is %q", without.Source)
+		}
+		for _, row := range slices.Concat(one.Rows, without.Rows) {
+			if row.Who == attribution.Other && row.Group == "bystander" && row.Share > 0.05 {
+				t.Errorf("who does nothing is blamed: %+v", row)
+			}
+		}
+		if guilty == dirties {
+			continue
+		}
+		for _, row := range one.Rows {
+			if row.Group == "guilty" && row.Grade != attribution.Counted {
+				t.Errorf("%+v", row)
+			}
+		}
+		for _, row := range without.Rows {
+			if row.Group == "guilty" && row.Grade != attribution.Estimated {
+				t.Errorf("without BPF: %+v", row)
+			}
+		}
 	}
 }

@@ -39,15 +39,17 @@ func (s Session) suspects() *cobra.Command {
 		Use:   "suspects INSTANCE",
 		Short: "what an instance waits for, and who is to blame for it",
 		Long: `suspects says how long an instance (or any group) waited for CPUs, disks, memory and the network, and
-divides that among other groups, its own load, its own limits, what runs outside all groups, and what nobody can be
-blamed for; together that is what was waited. Each row says whether it was counted or estimated, what the suspect did,
-and the command that would hold it. Where little was waited, there is nothing to explain.
+divides that among other groups, its own load, its own limits, what runs outside all groups, what a disk itself takes
+for its requests, and what nobody can be blamed for; together that is what was waited. Each row says whether it was
+counted or estimated, what the suspect did, and the command that would hold it. Where little was waited, there is
+nothing to explain.
 
 It counts for a time from now on, without the agent, which takes root; with --at it reads the agent's record instead,
-which knows nothing of connections, nor who it is that runs outside all groups. Who ran while threads waited for a CPU
-is counted by BPF programs, which are loaded for that time, where the kernel has BTF (5.5 and later); --no-bpf does
-without. Of disks, memory and interfaces, and without BPF of CPUs, what other groups have is estimated from what they
-used. Locks inside a server are not seen. docs/suspects.md has the rules.
+which knows nothing of connections, nor who it is that runs outside all groups. Who ran while threads waited for a
+CPU, and whose requests disks had while theirs waited, is counted by BPF programs. These are loaded for that time, where
+the kernel has BTF (5.5 and later, for disks 5.11); --no-bpf does without. Of memory and interfaces, and without BPF
+of CPUs and disks, what other groups have is estimated from what they used. Locks inside a server are not seen.
+docs/suspects.md has the rules.
 
 With --prove it makes an experiment, which changes the host for at most 40 s: at random times the group is held to a
 tenth of the CPU time that it uses, or of what it does on the disk that the instance waits for. Measured with and

@@ -174,7 +174,7 @@ func BenchmarkBesideALoad(b *testing.B) {
 		if on {
 			check(b, c.Watch(groups.ids))
 		} else {
-			check(b, c.detach())
+			check(b, errors.Join(c.cpu.detach(), c.disk.detach()))
 		}
 		for _, l := range loads {
 			_, err := io.WriteString(l.in, "\n")
@@ -225,16 +225,6 @@ func BenchmarkBesideALoad(b *testing.B) {
 			}
 		}
 	}
-}
-
-// detach has the programs stay loaded and count nothing.
-func (c *Counter) detach() error {
-	var errs []error
-	for _, l := range c.links {
-		errs = append(errs, l.Close())
-	}
-	c.links = nil
-	return errors.Join(errs...)
 }
 
 // holds says whether a median keeps a bound or lies within the A/A spread, and whether it keeps the bound itself. Sign

@@ -1,16 +1,17 @@
 // Package bpfcount counts by BPF programs, for CPU groups, how long threads that could run had no CPU, and who ran
-// there meanwhile: what no file of the kernel tells. It works alike with cgroup v1, hybrid and v2, as it goes by the
-// directories of the CPU controller.
+// there meanwhile, and how long their requests to disks took, and whose requests the disks did meanwhile: what no file
+// of the kernel tells. It works alike with cgroup v1, hybrid and v2, as it goes by the directories of the CPU
+// controller.
 //
-// The programs (count.bpf.c, Apache-2.0 or GPL-2.0) are on the kernel's tracepoints of switches and wake-ups. They send
-// nothing; what they count is read when somebody wants to know it. They are neither pinned nor attached to anything
-// that outlives the process: they end with it, however it ends.
+// The programs (count.bpf.c and block.bpf.c, Apache-2.0 or GPL-2.0) are on the kernel's tracepoints of switches and
+// wake-ups, and of requests. They send nothing; what they count is read when somebody wants to know it. They are
+// neither pinned nor attached to anything that outlives the process: they end with it, however it ends.
 //
-// It takes kernel 5.5 with BTF, and CAP_BPF and CAP_PERFMON (before 5.8 CAP_SYS_ADMIN). `make bpf` makes count.bpf.o.
+// It takes kernel 5.5 with BTF, for disks 5.11, and CAP_BPF and CAP_PERFMON (before 5.8 CAP_SYS_ADMIN). `make bpf`
+// makes the objects.
 package bpfcount
 
 import (
-	"bytes"
 	_ "embed"
 	"encoding/binary"
 	"errors"
@@ -21,19 +22,11 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/rlimit"
 )
 
 //go:embed count.bpf.o
 var object []byte
-
-// The slots that are no group's, as in count.bpf.c, and how many slots there are at least and at most: the memory of
-// the kernel that they take is 8 bytes times their square, for each CPU.
-const (
-	outside, idle         = 0, 1
-	leastSlots, mostSlots = 16, 128
-)
 
 // Most is how many groups can be counted. Others are outside.
 const Most = mostSlots - 2
@@ -43,10 +36,7 @@ type count struct {
 	Ran, Waited, Limited, Older, Waits, Voluntary, Involuntary, Lost uint64
 }
 
-const (
-	countSize = 8 * 8
-	word      = 8
-)
+const countSize = 8 * word
 
 // Waits is what threads in the directories of one group did since the group was first watched.
 type Waits struct {
@@ -58,21 +48,24 @@ type Waits struct {
 	// what is in no group, and Idle that in which the CPU ran nothing: it was waking up.
 	Own, Outside, Idle time.Duration
 	Others             map[string]time.Duration
+	// Gone is what other groups had that are not watched any more.
+	Gone time.Duration
 	// Older is the rest of Waited: too many switches ago to tell who ran.
 	Older time.Duration
 	// Turns are how often a thread got a CPU after it had waited. Voluntary and Involuntary are switches away from
 	// threads of the group. Lost are turns whose waiting was not counted, as its begin was not seen.
 	Turns, Voluntary, Involuntary, Lost uint64
+	// Disk is for whom it waited at disks; nil where that is not counted.
+	Disk *Disk
 }
 
 // Counter counts. It is for one goroutine at a time.
 type Counter struct {
-	loaded *ebpf.Collection
-	links  []link.Link
-	cpus   int
-	slots  int
-
-	blame, counts *ebpf.Memory
+	cpu     *set
+	disk    *disks
+	noDisks error // why disk is nil
+	cpus    int
+	slots   int
 
 	names      []string          // by slot; "" of those that are no group's
 	groups     map[uint64]uint32 // slot of a directory
@@ -91,20 +84,15 @@ func Open() (*Counter, error) {
 
 // Close ends the programs, and frees what they counted in.
 func (c *Counter) Close() error {
-	var errs []error
-	for _, l := range c.links {
-		errs = append(errs, l.Close())
+	err := c.cpu.Close()
+	if c.disk != nil {
+		err = errors.Join(err, c.disk.Close())
 	}
-	c.links = nil
-	if c.loaded != nil {
-		c.loaded.Close()
-		c.loaded = nil
-	}
-	c.blame, c.counts = nil, nil
-	return errors.Join(errs...)
+	c.cpu, c.disk = nil, nil
+	return err
 }
 
-// open loads and attaches programs for a number of slots.
+// open loads programs for a number of slots. That those of disks cannot be loaded is no error.
 func (c *Counter) open(slots int) (err error) {
 	defer func() {
 		if err != nil {
@@ -119,29 +107,25 @@ func (c *Counter) open(slots int) (err error) {
 	if err != nil {
 		return err
 	}
-	if c.loaded, err = ebpf.NewCollection(spec); err != nil {
-		return fmt.Errorf("load: %w", err)
+	if c.cpu, err = load(spec, programs); err != nil {
+		return err
 	}
-	for name, to := range map[string]**ebpf.Memory{"blame": &c.blame, "counts": &c.counts} {
-		if *to, err = c.loaded.Maps[name].Memory(); err != nil {
-			return fmt.Errorf("map %s: %w", name, err)
-		}
-	}
+	c.disk, c.noDisks = openDisks(slots)
 	c.slots, c.names, c.groups, c.generation = slots, []string{outside: "", idle: ""}, map[uint64]uint32{}, 1
 	return nil
 }
 
 // attach has the programs count.
 func (c *Counter) attach() error {
-	if len(c.links) > 0 {
+	if err := c.cpu.attach(); err != nil {
+		return missing(errors.Join(err, c.Close()))
+	}
+	if c.disk == nil {
 		return nil
 	}
-	for _, name := range programs {
-		l, err := link.AttachTracing(link.TracingOptions{Program: c.loaded.Programs[name]})
-		if err != nil {
-			return missing(errors.Join(fmt.Errorf("attach %s: %w", name, err), c.Close()))
-		}
-		c.links = append(c.links, l)
+	if err := c.disk.attach(); err != nil {
+		c.noDisks = missing(errors.Join(err, c.disk.Close()))
+		c.disk = nil
 	}
 	return nil
 }
@@ -151,22 +135,9 @@ var programs = []string{"count_switch", "count_wakeup_new", "count_wakeup", "cou
 
 // spec is the object with sizes for this host.
 func (c *Counter) spec(slots int) (*ebpf.CollectionSpec, error) {
-	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(object))
-	if err != nil {
-		return nil, fmt.Errorf("read count.bpf.o: %w", err)
-	}
-	if err := spec.Variables["slots"].Set(uint32(slots)); err != nil {
-		return nil, fmt.Errorf("set the number of slots: %w", err)
-	}
-	for name, n := range map[string]int{"groups": directoriesMost, "cpu_state": c.cpus, "counts": c.cpus * slots,
-		"blame": c.cpus * slots * slots} {
-		spec.Maps[name].MaxEntries = uint32(n)
-	}
-	return spec, nil
+	return sized(object, slots, map[string]int{"groups": directoriesMost, "cpu_state": c.cpus, "counts": c.cpus * slots,
+		"blame": c.cpus * slots * slots})
 }
-
-// directoriesMost is how many directories groups can have together. Those below them need not be told.
-const directoriesMost = 4096
 
 // Watch says which groups are counted from now on, by the numbers of their directories (see [Directory]). Threads in
 // directories below these are theirs, too, as far as those are not of another group. Of more groups than Most those
@@ -193,7 +164,7 @@ func (c *Counter) Watch(groups map[string][]uint64) error {
 	if maps.Equal(same, wanted) {
 		return c.attach()
 	}
-	if err := c.room(len(names), fresh); err != nil {
+	if err := c.room(names, fresh); err != nil {
 		return err
 	}
 	next := map[uint64]uint32{}
@@ -218,8 +189,8 @@ func (c *Counter) slot(name string) uint32 {
 }
 
 // room makes room for new groups, among all that are watched: where there is none the programs are loaded anew, without
-// groups that are not watched any more.
-func (c *Counter) room(all, fresh int) error {
+// groups that are not watched any more. What these counted is forgotten.
+func (c *Counter) room(names []string, fresh int) error {
 	if len(c.names)+fresh <= c.slots {
 		return nil
 	}
@@ -230,28 +201,61 @@ func (c *Counter) room(all, fresh int) error {
 	if err := c.Close(); err != nil {
 		return err
 	}
+	gone := func(name string) bool { return !slices.Contains(names, name) }
+	maps.DeleteFunc(counted, func(name string, _ *Waits) bool { return gone(name) })
+	for _, w := range counted {
+		w.Gone += forget(w.Others, gone)
+		if w.Disk != nil {
+			w.Disk.Gone += forget(w.Disk.Others, gone)
+		}
+	}
 	c.before = counted
-	return c.open(max(1<<bits.Len(uint(all+idle)), leastSlots))
+	return c.open(max(1<<bits.Len(uint(len(names)+idle)), leastSlots))
+}
+
+// forget takes out what those have who are gone, and gives the sum of it.
+func forget(others map[string]time.Duration, gone func(string) bool) (sum time.Duration) {
+	for name, d := range others {
+		if gone(name) {
+			sum += d
+			delete(others, name)
+		}
+	}
+	return sum
 }
 
 // put tells the kernel the slots of directories.
 func (c *Counter) put(next map[uint64]uint32) error {
-	told := c.loaded.Maps["groups"]
-	for id := range c.groups {
-		if _, still := next[id]; !still {
-			if err := told.Delete(id); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-				return err
-			}
-		}
+	if err := tell(c.cpu.loaded.Maps["groups"], c.groups, next); err != nil {
+		return err
 	}
-	for id, slot := range next {
-		if err := told.Put(id, slot); err != nil {
+	if c.disk != nil {
+		if err := tell(c.disk.loaded.Maps["groups"], c.groups, next); err != nil {
 			return err
 		}
 	}
 	c.groups = next
 	c.generation++
-	return c.loaded.Variables["generation"].Set(c.generation)
+	return c.cpu.loaded.Variables["generation"].Set(c.generation)
+}
+
+// WatchDisks says, after Watch, which devices are counted, by their numbers (see [Device]), and by which directories of
+// the controller of disks the kernel knows whom it works for itself: page cache is written by threads of the kernel,
+// and on cgroup v2 with the memory controller for an owner. A device that passes on what it is asked for is not to be
+// among them: it is counted below that. The error says why nothing is counted at disks.
+func (c *Counter) WatchDisks(devices []uint32, owners map[string][]uint64) error {
+	if c.disk == nil {
+		return c.noDisks
+	}
+	next := map[uint64]uint32{}
+	for name, ids := range owners {
+		for _, id := range ids {
+			if c.knows(name) && len(next) < directoriesMost {
+				next[id] = c.slot(name)
+			}
+		}
+	}
+	return c.disk.watch(devices, next)
 }
 
 // Read tells what was counted of each group that is watched now. One that is not has no figures, as they would stand
@@ -272,12 +276,16 @@ func (c *Counter) all() (map[string]*Waits, error) {
 	for name, w := range c.before {
 		one := *w
 		one.Others = maps.Clone(w.Others)
+		if one.Disk = nil; w.Disk != nil && c.disk != nil {
+			one.Disk = new(*w.Disk)
+			one.Disk.Others = maps.Clone(w.Disk.Others)
+		}
 		all[name] = &one
 	}
 	row := make([]byte, word*c.slots)
 	counts := make([]byte, countSize*c.slots)
 	for cpu := range c.cpus {
-		if _, err := c.counts.ReadAt(counts, int64(cpu*len(counts))); err != nil {
+		if _, err := c.cpu.counts.ReadAt(counts, int64(cpu*len(counts))); err != nil {
 			return nil, fmt.Errorf("read counts: %w", err)
 		}
 		for slot := idle + 1; slot < len(c.names); slot++ {
@@ -287,10 +295,19 @@ func (c *Counter) all() (map[string]*Waits, error) {
 				all[c.names[slot]] = w
 			}
 			w.add(counts[countSize*slot:])
-			if _, err := c.blame.ReadAt(row, int64((cpu*c.slots+slot)*len(row))); err != nil {
+			if _, err := c.cpu.blame.ReadAt(row, int64((cpu*c.slots+slot)*len(row))); err != nil {
 				return nil, fmt.Errorf("read who ran: %w", err)
 			}
 			c.share(w, slot, row)
+		}
+	}
+	for slot := idle + 1; slot < len(c.names) && c.disk != nil; slot++ {
+		w := all[c.names[slot]]
+		if w.Disk == nil {
+			w.Disk = &Disk{Others: map[string]time.Duration{}}
+		}
+		if err := c.disk.add(w.Disk, slot, c.names); err != nil {
+			return nil, err
 		}
 	}
 	return all, nil
@@ -342,7 +359,7 @@ type Cost struct {
 func (c *Counter) Cost() (Cost, error) {
 	var sum Cost
 	for _, name := range programs {
-		s, err := c.loaded.Programs[name].Stats()
+		s, err := c.cpu.loaded.Programs[name].Stats()
 		if err != nil {
 			return sum, fmt.Errorf("what %s took: %w", name, err)
 		}

@@ -79,18 +79,25 @@ func why(err error, noBTF bool, lockdown string) Why {
 	return OtherReason
 }
 
-// ErrNoController says that a directory of cgroup v2 has no CPU controller: the kernel schedules its threads as those
-// of the nearest directory above it that has one, and the programs see them there.
-var ErrNoController = errors.New("it has no CPU controller")
+// ErrNoController says that a directory of cgroup v2 has not the controller that is asked for: the kernel takes its
+// threads, and what they ask of disks, as those of the nearest directory above it that has one, and the programs see
+// them there.
+var ErrNoController = errors.New("it has not the controller")
 
-// Directory is the number of a directory of the cgroup file system, as the programs know it. Errors: ErrNoController.
-func Directory(path string) (uint64, error) {
+// Directory is the number of a directory of the cgroup file system, as Watch takes it. Errors: ErrNoController.
+func Directory(path string) (uint64, error) { return directory(path, "cpu.weight") }
+
+// Owner is the same for WatchDisks.
+func Owner(path string) (uint64, error) { return directory(path, "io.stat") }
+
+// directory is the number of a directory that has, on v2, a file of the controller.
+func directory(path, of string) (uint64, error) {
 	var st, file unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
 		return 0, fmt.Errorf("stat %q: %w", path, err)
 	}
-	events, weight := unix.Stat(path+"/cgroup.events", &file), unix.Stat(path+"/cpu.weight", &file)
-	if events == nil && weight != nil { // v1 has none of both, nor has the root of v2, which has all controllers
+	events, has := unix.Stat(path+"/cgroup.events", &file), unix.Stat(path+"/"+of, &file)
+	if events == nil && has != nil { // v1 has none of both, nor has the root of v2, which has all controllers
 		return 0, fmt.Errorf("%q: %w", path, ErrNoController)
 	}
 	return st.Ino, nil

@@ -12,55 +12,72 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The object is that of its source: who changes count.bpf.c runs `make bpf`.
-func TestObjectIsOfItsSource(t *testing.T) {
-	sums, err := os.ReadFile("count.bpf.sums")
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := strings.Split(strings.TrimSpace(string(sums)), "\n")
-	if len(lines) != 2 {
-		t.Fatalf("count.bpf.sums has %d lines, want 2", len(lines))
-	}
-	for _, line := range lines {
-		want, name, _ := strings.Cut(line, "  ")
-		data, err := os.ReadFile(name)
+// Objects are those of their sources: who changes one of these runs `make bpf`.
+func TestObjectsAreOfTheirSources(t *testing.T) {
+	for name, embedded := range map[string][]byte{"count": object, "block": blockObject} {
+		sums, err := os.ReadFile(name + ".bpf.sums")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := fmt.Sprintf("%x", sha256.Sum256(data)); got != want {
-			t.Errorf("%s is not that of count.bpf.sums: run `make bpf`", name)
+		lines := strings.Split(strings.TrimSpace(string(sums)), "\n")
+		if len(lines) != 2 || len(embedded) == 0 {
+			t.Fatalf("%s.bpf.sums has %d lines, want 2; the object has %d bytes", name, len(lines), len(embedded))
 		}
-	}
-	if string(object) == "" {
-		t.Error("no object is embedded")
+		for _, line := range lines {
+			want, file, _ := strings.Cut(line, "  ")
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := fmt.Sprintf("%x", sha256.Sum256(data)); got != want {
+				t.Errorf("%s is not that of %s.bpf.sums: run `make bpf`", file, name)
+			}
+		}
 	}
 }
 
-// What is used of the object by name is there, and what the programs need of the licence.
-func TestObjectHasWhatIsUsed(t *testing.T) {
-	c := &Counter{cpus: 4}
-	spec, err := c.spec(32)
+// What is used of the objects by name is there, and what the programs need of the licence.
+func TestObjectsHaveWhatIsUsed(t *testing.T) {
+	cpu, err := (&Counter{cpus: 4}).spec(32)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range programs {
-		if p := spec.Programs[name]; p == nil || p.License != "GPL" || p.Type != ebpf.Tracing {
-			t.Errorf("%s: %+v", name, p)
+	disk, err := diskSpec(32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range []struct {
+		spec     *ebpf.CollectionSpec
+		programs []string
+		entries  map[string]uint32
+		sizes    map[string]uint32
+	}{
+		{cpu, programs, map[string]uint32{"blame": 4 * 32 * 32, "counts": 4 * 32, "cpu_state": 4,
+			"groups": directoriesMost}, map[string]uint32{"counts": countSize}},
+		{disk, diskPrograms, map[string]uint32{"blame": 32 * 32, "counts": 32, "devices": mostDevices,
+			"groups": directoriesMost, "owners": directoriesMost}, map[string]uint32{"counts": diskCountSize,
+			"devices": deviceSize}},
+	} {
+		for _, name := range o.programs {
+			if p := o.spec.Programs[name]; p == nil || p.License != "GPL" || p.Type != ebpf.Tracing {
+				t.Errorf("%s: %+v", name, p)
+			}
+		}
+		if len(o.spec.Programs) != len(o.programs) {
+			t.Errorf("the object has %d programs, and %d are attached", len(o.spec.Programs), len(o.programs))
+		}
+		for name, want := range o.entries {
+			if m := o.spec.Maps[name]; m == nil || m.MaxEntries != want {
+				t.Errorf("%s: %+v, want %d entries", name, m, want)
+			}
+		}
+		for name, want := range o.sizes {
+			if m := o.spec.Maps[name]; m.ValueSize != want {
+				t.Errorf("%s has values of %d bytes, want %d", name, m.ValueSize, want)
+			}
 		}
 	}
-	if len(spec.Programs) != len(programs) {
-		t.Errorf("the object has %d programs, and %d are attached", len(spec.Programs), len(programs))
-	}
-	for name, want := range map[string]uint32{"blame": 4 * 32 * 32, "counts": 4 * 32, "cpu_state": 4} {
-		if m := spec.Maps[name]; m == nil || m.MaxEntries != want {
-			t.Errorf("%s: %+v, want %d entries", name, m, want)
-		}
-	}
-	if size := spec.Maps["counts"].ValueSize; size != countSize {
-		t.Errorf("a count has %d bytes, want %d", size, countSize)
-	}
-	if spec.Variables["generation"] == nil {
+	if cpu.Variables["generation"] == nil {
 		t.Error("there is no generation")
 	}
 }
