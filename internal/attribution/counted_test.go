@@ -80,3 +80,20 @@ func TestSourceSaysWhyNothingIsCounted(t *testing.T) {
 		}
 	}
 }
+
+// A group that hardly runs and hardly waits has nothing to explain, whatever the part of that little time is.
+func TestWhoHardlyWaitsHasNothingToExplain(t *testing.T) {
+	begin := time.Unix(1_800_000_000, 0)
+	for wait, nothing := range map[time.Duration]bool{5 * time.Millisecond: true, 50 * time.Millisecond: false} {
+		before := counted(begin, time.Second, &observe.Blame{Groups: map[string]time.Duration{"reports": time.Second}})
+		after := counted(begin.Add(time.Second), time.Second+15*time.Millisecond,
+			&observe.Blame{Groups: map[string]time.Duration{"reports": time.Second + wait}})
+		r, err := attribution.Of(attribution.Between(before, after), "victim")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Nothing != nothing {
+			t.Errorf("of a wait of %s in a second: %s", wait, r.Verdict)
+		}
+	}
+}

@@ -27,9 +27,7 @@ func cpu(w *Window, v *Group) Resource {
 	}
 	waited, ran := max(*v.Waited, 0), max(*v.CPU, 0)
 	one.Waited = waited
-	if waited+ran > 0 {
-		one.Part = waited / (waited + ran)
-	}
+	one.Part = partOfCPU(waited, ran)
 	on := share(w, v)
 	one.Source += "; " + on.source
 	if w.Host.NotCounting != "" {
@@ -77,9 +75,7 @@ func cpuCounted(w *Window, v *Group) Resource {
 		one.Waited += d
 		b.others[name] = d
 	}
-	if ran := max(*v.CPU, 0); one.Waited+ran > 0 {
-		one.Part = one.Waited / (one.Waited + ran)
-	}
+	one.Part = partOfCPU(one.Waited, max(*v.CPU, 0))
 	on := share(w, v)
 	return resource(one, b, func(row *Row) {
 		row.Grade = Counted
@@ -242,4 +238,14 @@ func (w *Window) cpus() map[int]float64 {
 		all[id] = 0
 	}
 	return all
+}
+
+// partOfCPU is the part of the time, in which a group ran or could have run, that it waited for CPUs; both are seconds
+// in a second. Who waits for less than a hundredth of a second hardly runs: it is the part of the whole time then, and
+// less than Harm.
+func partOfCPU(waited, ran float64) float64 {
+	if waited < 0.01 {
+		return waited
+	}
+	return waited / (waited + ran)
 }
