@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -107,10 +108,11 @@ func factsOf(cmd *cobra.Command, c *transaction.Controller, logins map[string]*d
 		Wait: min(max(wait, time.Second), time.Hour)})
 }
 
-// unitsOf asks systemd, which is connected to when the first question comes.
+// unitsOf asks systemd, which is connected to when the first question comes. Whether it runs is looked at once.
 func unitsOf(c *transaction.Controller) gather.Units {
+	look := sync.OnceValues(c.Host.Facts)
 	return func(ctx context.Context, unit string, names ...string) (map[string]any, error) {
-		facts, err := c.Host.Facts()
+		facts, err := look()
 		if err != nil {
 			return nil, err
 		}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -43,7 +44,7 @@ func TestMain(m *testing.M) {
 }
 
 // large makes a captured host of 20 instances and 60 disks, each instance on a file system of its own.
-func large(t *testing.T) (root string) {
+func large(t testing.TB) (root string) {
 	t.Helper()
 	over, err := os.ReadFile("../../advise/gather/testdata/tuned.txtar")
 	if err != nil {
@@ -113,45 +114,56 @@ func large(t *testing.T) (root string) {
 	return root
 }
 
-// advise reads a host of 20 instances and 60 disks in a second of a processor and in 50 MiB, and finds what is wrong of
-// each.
-func TestLargeHost(t *testing.T) {
+// advised has a process of its own advise of the host below a directory: its report, the time of processors that it
+// used, and the most memory that it held, in KiB.
+func advised(t testing.TB, root string) (rep advise.Report, cpu time.Duration, most int) {
+	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	root := large(t)
-	var rep advise.Report
-	least := time.Hour
-	for range 3 { // beside others a processor is slower
-		cmd := exec.Command(exe)
-		cmd.Env = append(os.Environ(), largeHost+"="+root, "GOGC=", "GOMEMLIMIT=")
-		var said bytes.Buffer
-		cmd.Stderr = &said
-		began := time.Now()
-		out, err := cmd.Output()
-		took := time.Since(began)
-		if err == nil {
-			err = json.Unmarshal(out, &rep)
-		}
-		if err != nil {
-			t.Fatalf("advise: %v\n%s", err, said.String())
-		}
-		most, err := strconv.Atoi(strings.TrimSpace(said.String()))
-		if err != nil {
-			t.Fatalf("the peak of its memory: %v", err)
-		}
-		cpu := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-		t.Logf("%d findings, %d undecided in %s, %s of a processor, %d KiB", len(rep.Findings), len(rep.Undecided),
-			took, cpu, most)
-		if most > 50<<10 {
-			t.Errorf("it took %d KiB", most)
-		}
-		least = min(least, cpu)
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), largeHost+"="+root, "GOGC=", "GOMEMLIMIT=")
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err == nil {
+		err = json.Unmarshal(out, &rep)
 	}
-	if least > time.Second {
-		t.Errorf("it took %s of a processor", least)
+	if err != nil {
+		t.Fatalf("advise: %v\n%s", err, said.String())
 	}
+	most, err = strconv.Atoi(strings.TrimSpace(said.String()))
+	if err != nil {
+		t.Fatalf("the peak of its memory: %v", err)
+	}
+	return rep, cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), most
+}
+
+// BenchmarkLargeHost: advise reads a host of 20 instances and 60 disks in a second of a processor and in 50 MiB, the
+// median of seven runs.
+func BenchmarkLargeHost(b *testing.B) {
+	root := large(b)
+	for range b.N {
+		var times, sizes []float64
+		for range 7 {
+			_, cpu, most := advised(b, root)
+			times, sizes = append(times, cpu.Seconds()), append(sizes, float64(most)/1024)
+		}
+		slices.Sort(times)
+		slices.Sort(sizes)
+		b.ReportMetric(times[3], "cpu-s")
+		b.ReportMetric(sizes[3], "MiB")
+		if times[3] > 1 || sizes[3] > 50 {
+			b.Errorf("it took %.2f s of a processor (%.2f to %.2f) and %.1f MiB",
+				times[3], times[0], times[6], sizes[3])
+		}
+	}
+}
+
+// advise finds what is wrong of each instance and each disk of a large host.
+func TestLargeHost(t *testing.T) {
+	rep, _, _ := advised(t, large(t))
 	instances, disks := map[string]bool{}, map[string]bool{}
 	for _, f := range rep.Findings {
 		for _, on := range f.On {
