@@ -118,6 +118,25 @@ func TestBusyRoundsAreMeasuredAgain(t *testing.T) {
 	if why := r.keep(round(100), 2); why != "" {
 		t.Errorf("in a smoke run: %s", why)
 	}
+	if s, err = scenario.Find("cpu-swap"); err != nil {
+		t.Fatal(err)
+	}
+	arm, _ := s.ArmNamed(s.Control)
+	two := func(first, second int64) *trial {
+		return &trial{arm: arm, outcomes: map[string]load.Outcome{
+			"load1": {Transactions: first, Elapsed: time.Second},
+			"load2": {Transactions: second, Elapsed: time.Second}}}
+	}
+	r = &rounds{fitted: &fitted{scenario: s}}
+	for _, tt := range []struct {
+		one, two int64
+		kept     bool
+	}{{1500, 500, true}, {1000, 700, false}} {
+		trials := map[string]*trial{s.Control: two(1000, 1000), scenario.Again: two(tt.one, tt.two)}
+		if why := r.keep(trials, 2); (why == "") != tt.kept {
+			t.Errorf("two loads that did 1,000 each did %d and %d: %q", tt.one, tt.two, why)
+		}
+	}
 }
 
 // How much a load varies between rounds is the same in each of them, and not known of one.

@@ -53,9 +53,7 @@ func (r *run) result() *proof.Result {
 	}
 	result.Notes = append(r.governor.notes, r.rounds.notes...)
 	for _, trials := range r.rounds.all {
-		if alone, is := r.rounds.alone(trials); is {
-			control = append(control, alone)
-		}
+		control = append(control, r.rounds.alone(trials))
 	}
 	result.Control, result.Again = proof.Over(control), r.rounds.again
 	for _, shape := range s.Shape {

@@ -21,26 +21,29 @@ type rounds struct {
 
 // keep keeps a round, or says why it is to be measured again.
 func (r *rounds) keep(trials map[string]*trial, wanted int) (again string) {
-	alone, is := r.alone(trials)
+	alone := proof.Over([]float64{r.alone(trials)})
 	// A matrix has so many cells that a round takes minutes: its noise is told, and nothing is measured again.
-	if !r.smoke && r.scenario.Matrix == nil && is && r.again < wanted && !proof.Quiet(proof.Over([]float64{alone})) {
+	if !r.smoke && r.scenario.Matrix == nil && r.again < wanted && !proof.Quiet(alone) {
 		r.again++
-		return fmt.Sprintf("the machine was busy: the control arm did %.1f %% of itself; this round is measured again",
-			alone)
+		return fmt.Sprintf(
+			"the machine was busy: the control arm did %.1f %% of itself; this round is measured again", alone.Median)
 	}
 	r.all = append(r.all, trials)
 	return ""
 }
 
-// alone is what the second run of the control arm did of the first in a round, in percent.
-func (r *rounds) alone(trials map[string]*trial) (percent float64, is bool) {
-	one, two := trials[r.scenario.Control], trials[scenario.Again]
-	if one != nil && two != nil {
-		for _, l := range r.scenario.LoadsOf(one.arm) {
-			return 100 * two.outcomes[l.Name].Rate() / one.outcomes[l.Name].Rate(), true
+// alone is what the loads of the control arm did together in its second run, of what they did in the first of a round,
+// in percent; NaN without any. How loads without a policy divide the CPUs may differ between runs of a quiet machine.
+func (r *rounds) alone(trials map[string]*trial) float64 {
+	var did [2]float64
+	for i, arm := range []string{r.scenario.Control, scenario.Again} {
+		if t := trials[arm]; t != nil {
+			for _, l := range r.scenario.LoadsOf(t.arm) {
+				did[i] += t.outcomes[l.Name].Rate()
+			}
 		}
 	}
-	return 0, false
+	return 100 * did[1] / did[0]
 }
 
 // hold holds every trial of a round against the control arm, which stood at both ends of it.
