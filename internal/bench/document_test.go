@@ -118,14 +118,14 @@ func TestBusyRoundsAreMeasuredAgain(t *testing.T) {
 	if why := r.keep(round(100), 2); why != "" {
 		t.Errorf("in a smoke run: %s", why)
 	}
-	if s, err = scenario.Find("cpu-swap"); err != nil {
+	if s, err = scenario.Find("consolidation"); err != nil {
 		t.Fatal(err)
 	}
 	arm, _ := s.ArmNamed(s.Control)
 	two := func(first, second int64) *trial {
 		return &trial{arm: arm, outcomes: map[string]load.Outcome{
-			"load1": {Transactions: first, Elapsed: time.Second},
-			"load2": {Transactions: second, Elapsed: time.Second}}}
+			"l1": {Transactions: first, Elapsed: time.Second},
+			"l2": {Transactions: second, Elapsed: time.Second}}}
 	}
 	r = &rounds{fitted: &fitted{scenario: s}}
 	for _, tt := range []struct {
