@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unique"
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/linux/procfs"
@@ -281,8 +282,11 @@ func (b *bootState) moved(c Change) {
 		home = map[string]string{}
 		b.process[id] = home
 	}
-	home[to.Hierarchy] = c.Old
+	home[shared(to.Hierarchy)] = shared(c.Old)
 }
+
+// shared is a text that many processes have in common, kept once: each record that is read has its own copy.
+func shared(text string) string { return unique.Make(text).Value() }
 
 func (b *bootState) addHome(h Home) {
 	if b.pairs[h.pair()] {
@@ -382,9 +386,14 @@ func (s *state) restore(boot string, snap *snapshot) {
 	}
 	b.originals = slices.Clone(snap.Originals)
 	for _, p := range snap.Processes {
-		if p.From != nil {
-			b.process[p.PID] = p.From
+		if p.From == nil {
+			continue
 		}
+		home := make(map[string]string, len(p.From))
+		for hierarchy, path := range p.From {
+			home[shared(hierarchy)] = shared(path)
+		}
+		b.process[p.PID] = home
 	}
 	for _, h := range snap.Homes {
 		b.addHome(h)
