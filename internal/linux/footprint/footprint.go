@@ -5,23 +5,15 @@ import (
 	"bufio"
 	"fmt"
 	"os"
-	"runtime/debug"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// Shrink gives back what only a start needs: free memory of the heap, and pages of the program's file, nearly all of
-// which a start has touched. Those that are used again are mapped again out of the kernel's cache. It keeps the others
-// until memory is short.
+// Shrink unmaps the pages of the program's file (madvise(2), MADV_DONTNEED): a start touches nearly all of them. Those
+// that are used again are mapped again out of the kernel's cache, which keeps the others until memory is short. Only
+// mappings that cannot be written to are meant, and none of which a page was written before that: it would be lost.
 func Shrink() error {
-	debug.FreeOSMemory()
-	return unmapProgram()
-}
-
-// unmapProgram unmaps the pages of the program's file (madvise(2), MADV_DONTNEED). Only mappings that cannot be written
-// to are meant, and none of which a page was written before that: it would be lost.
-func unmapProgram() error {
 	program, err := os.Readlink("/proc/self/exe")
 	if err != nil {
 		return err
