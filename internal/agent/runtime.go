@@ -17,8 +17,8 @@ import (
 // ms: with the default slack that is a fifth of the CPU time of a placed start.
 const timerSlack = 5 * time.Millisecond
 
-// garbage is GOGC where the environment has none: less than half of Go's usual, which keeps the agent smaller.
-const garbage = 40
+// garbage is GOGC where the environment has none: a third of Go's usual, which keeps the agent smaller.
+const garbage = 35
 
 // Tune sets up Go's runtime and the scheduling of this process for a program that mostly waits and then does little. It
 // is for the process, not for an Agent: main calls it once. Events come one by one: with one thread at work at a time
