@@ -16,6 +16,7 @@ import (
 	"bulkhead/internal/control"
 	"bulkhead/internal/freeze"
 	"bulkhead/internal/linux/procevents"
+	"bulkhead/internal/linux/footprint"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/metrics"
 	"bulkhead/internal/reconcile"
@@ -83,6 +84,12 @@ func (a *Agent) Run(ctx context.Context) error {
 			_ = a.stream.Close()
 		}
 	}()
+	started := time.AfterFunc(startTime, func() {
+		if err := footprint.Shrink(); err != nil {
+			a.o.Log.Debug("the memory of the start is kept", "err", err)
+		}
+	})
+	defer started.Stop()
 	// The caller's goroutine may be bound to a thread, as main's is, and the loop would change threads with each event.
 	ended := make(chan struct{})
 	go func() {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -26,16 +27,24 @@ import (
 // BenchmarkIdle is the agent beside 50 groups and 2,000 sleeping processes in them, nothing changing, for a minute: its
 // own CPU time in percent of one core, and its largest resident set. What starts and ends elsewhere on the machine
 // costs it something, too: events/s says how much did. With BULKHEAD_PROGRAM, as scripts/bench has it, program-MiB is
-// the largest resident set of that program as an agent of the same groups, and program-file-MiB the part that is mapped
-// from its file, which is larger than that of a test. It runs once, whatever -benchtime says.
-func BenchmarkIdle(b *testing.B) { benchmarkIdle(b, false) }
+// the resident set of that program as an agent of the same groups when it has run for a minute, program-file-MiB the
+// part that is mapped from its file, and program-most-MiB its largest. It runs once, whatever -benchtime says.
+func BenchmarkIdle(b *testing.B) { benchmarkIdle(b, "") }
 
 // BenchmarkIdleQuiet is BenchmarkIdle on a machine on which no process starts or ends: the agent's source of events has
 // none.
-func BenchmarkIdleQuiet(b *testing.B) { benchmarkIdle(b, true) }
+func BenchmarkIdleQuiet(b *testing.B) { benchmarkIdle(b, quiet) }
 
-func benchmarkIdle(b *testing.B, quiet bool) {
-	const groups, processes, watch = 50, 2000, 60 * time.Second
+// BenchmarkHot is BenchmarkIdleQuiet while the agent looks every second, as a group misses what it is promised: it
+// waits for its own limit, so that there is nobody to squeeze. That lasts a minute.
+func BenchmarkHot(b *testing.B) { benchmarkIdle(b, hot) }
+
+// What is going on beside the groups.
+const quiet, hot = "quiet", "hot"
+
+func benchmarkIdle(b *testing.B, how string) {
+	const groups, processes = 50, 2000
+	watch := 60 * time.Second
 	root := testhost.Root(b)
 	state := b.TempDir()
 	c, err := transaction.Open(transaction.Options{State: state})
@@ -53,6 +62,13 @@ func benchmarkIdle(b *testing.B, quiet bool) {
 	for p := range processes {
 		testhost.Spawn(b, "sleep", fmt.Sprintf("6%02d.%d", p%groups, mark))
 	}
+	if how == hot {
+		watch = 40 * time.Second
+		busy := fmt.Sprintf("while :; do :; done # hot%d", mark)
+		fmt.Fprintf(&text, "  busy: {role: database, match: [{cmdline: 'hot%d'}], cpu: {limit: 0.05}, "+
+			"slo: {waits: 1%%}}\nslo: {mode: advise}\n", mark)
+		testhost.Spawn(b, "sh", "-c", busy)
+	}
 	if _, err := control.Do(context.Background(), c,
 		api.Request{Verb: "apply", By: "benchmark",
 			Sources: []policy.Source{{Path: "idle.yaml", Text: text.String()}}}); err != nil {
@@ -64,7 +80,7 @@ func benchmarkIdle(b *testing.B, quiet bool) {
 			b.Error(err)
 		}
 	}()
-	if quiet {
+	if how != "" {
 		b.Setenv(quietAgent, "1")
 	}
 	agent, end := startCopy(b, state)
@@ -85,14 +101,18 @@ func benchmarkIdle(b *testing.B, quiet bool) {
 	time.Sleep(watch)
 	b.ReportMetric(100*float64(usedCPU(b, agent.Pid)-from)/float64(watch), "%core")
 	b.ReportMetric((events()-before)/watch.Seconds(), "events/s")
+	if how == hot && !sawMiss(b, state) {
+		b.Error("the group did not miss what it is promised: the agent was not hot")
+	}
 	b.ReportMetric(memoryMiB(b, agent.Pid, "VmHWM"), "MiB")
 	b.ReportMetric(0, "ns/op")
 	end()
-	if program := os.Getenv("BULKHEAD_PROGRAM"); program != "" && !quiet {
+	if program := os.Getenv("BULKHEAD_PROGRAM"); program != "" && how == "" {
 		cmd := exec.Command(program, "agent", "--state", state, "--socket", state+"/agent.sock")
 		pid := startAgent(b, cmd, state).Pid
-		time.Sleep(watch / 2)
-		b.ReportMetric(memoryMiB(b, pid, "VmHWM"), "program-MiB")
+		time.Sleep(watch)
+		b.ReportMetric(memoryMiB(b, pid, "VmRSS"), "program-MiB")
+		b.ReportMetric(memoryMiB(b, pid, "VmHWM"), "program-most-MiB")
 		b.ReportMetric(memoryMiB(b, pid, "RssFile"), "program-file-MiB")
 	}
 }
@@ -115,8 +135,22 @@ func (s silence) Close() error {
 	return nil
 }
 
-// memoryMiB is a size of /proc/PID/status: VmHWM is the largest resident set so far, RssFile the part of it now that
-// files have.
+// sawMiss says whether a database has just missed what it is promised.
+func sawMiss(b *testing.B, state string) bool {
+	b.Helper()
+	c, err := client.Dial(b.Context(), state+"/agent.sock", state)
+	if err != nil || c == nil {
+		b.Fatalf("the agent does not answer: %v", err)
+	}
+	st, err := c.Status(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	return slices.ContainsFunc(st.SLO, func(s api.SLO) bool { return s.Slack != nil && *s.Slack < 0 })
+}
+
+// memoryMiB is a size of /proc/PID/status: VmRSS is the resident set, VmHWM the largest one so far, RssFile the part of
+// it now that files have.
 func memoryMiB(b *testing.B, pid int, name string) float64 {
 	b.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

@@ -140,8 +140,12 @@ func TestLateEntry(t *testing.T) {
 	}
 	commit(t, s, mkdir(cpu("/c"))) // does not ask to be recorded
 	s.Close()
-	if h, _ := locked(t, dir, Options{}).History(); len(h) != 2 {
+	s = locked(t, dir, Options{})
+	if h, _ := s.History(); len(h) != 2 {
 		t.Errorf("history %+v", h)
+	}
+	if last := s.state.last; last == nil || last.Txn.Changes != nil {
+		t.Errorf("the changes of a transaction that needs no entry are kept: %+v", last)
 	}
 }
 

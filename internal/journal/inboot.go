@@ -99,14 +99,11 @@ func (v InBoot) Changed(t change.Target) bool {
 }
 
 // Homes says where released members go: by process, and by group for processes that
-// were born inside. Both map on to hierarchy ID → path. The maps are the caller's own.
+// were born inside. Both map on to hierarchy ID → path. The maps are the caller's own, but for those of a process: many
+// share one, and nobody changes it.
 func (v InBoot) Homes() (process map[procfs.ID]map[string]string, group map[string]map[string]string) {
 	v.store.mu.Lock()
 	defer v.store.mu.Unlock()
 	b := v.state()
-	process = make(map[procfs.ID]map[string]string, len(b.process))
-	for id, from := range b.process {
-		process[id] = maps.Clone(from)
-	}
-	return process, b.groupHomes()
+	return maps.Clone(b.process), b.groupHomes()
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"syscall"
@@ -14,7 +15,9 @@ import (
 	"time"
 
 	"bulkhead/internal/cgroup"
+	"bulkhead/internal/change"
 	"bulkhead/internal/journal/statedir"
+	"bulkhead/internal/linux/procfs"
 )
 
 const boot = "11111111-1111-4111-8111-111111111111"
@@ -454,5 +457,37 @@ func TestRefusesNewerFormat(t *testing.T) {
 	}
 	if _, err := Open(dir, Options{}); !errors.Is(err, ErrNewer) {
 		t.Errorf("Open: %v, want ErrNewer", err)
+	}
+}
+
+// Processes that came from the same places share what is kept of that; one that comes from another place, or goes back,
+// changes nothing for the others.
+func TestHomesAreShared(t *testing.T) {
+	b := newState().own(boot)
+	b.made[cpu("/b")], b.made[cgroup.Dir{Hierarchy: "memory", Path: "/b"}] = true, true
+	move := func(pid int, hierarchy, from, to string) {
+		target := cgroup.Membership(procfs.ID{PID: pid}, hierarchy)
+		b.moved(Change{Change: change.Change{Target: target, Old: from, New: to}})
+	}
+	for pid := range 3 {
+		move(pid, "cpu", "/u", "/b")
+		move(pid, "memory", "/v", "/b")
+	}
+	of := func(pid int) map[string]string { return b.process[procfs.ID{PID: pid}] }
+	if reflect.ValueOf(of(0)).Pointer() != reflect.ValueOf(of(2)).Pointer() {
+		t.Error("two maps of the same")
+	}
+	move(1, "cpu", "/b", "/u")
+	move(3, "cpu", "/w", "/b")
+	want := map[int]map[string]string{0: {"cpu": "/u", "memory": "/v"}, 1: {"memory": "/v"},
+		2: {"cpu": "/u", "memory": "/v"}, 3: {"cpu": "/w"}}
+	for pid, home := range want {
+		if !maps.Equal(of(pid), home) {
+			t.Errorf("process %d came from %v, want %v", pid, of(pid), home)
+		}
+	}
+	move(1, "memory", "/b", "/v")
+	if len(b.process) != 3 {
+		t.Errorf("a process that went back is kept: %v", b.process)
 	}
 }

@@ -152,17 +152,15 @@ func (b *bootState) complete(h *bootState) {
 		}
 	}
 	b.originals = originals
-	for id, from := range h.process {
-		if b.process[id] == nil {
-			b.process[id] = map[string]string{}
-		}
-		maps.Copy(b.process[id], from)
-	}
 	ours := func(hierarchy, path string) bool { return b.made[cgroup.Dir{Hierarchy: hierarchy, Path: path}] }
-	for id, from := range b.process {
-		if maps.DeleteFunc(from, ours); len(from) == 0 {
-			delete(b.process, id)
-		}
+	both := maps.Clone(b.process)
+	maps.Copy(both, h.process)
+	for id := range both {
+		from := map[string]string{}
+		maps.Copy(from, b.process[id])
+		maps.Copy(from, h.process[id])
+		maps.DeleteFunc(from, ours)
+		b.came(id, from)
 	}
 	own := b.homes
 	b.homes, b.pairs = nil, map[string]bool{}

@@ -94,7 +94,8 @@ type bootState struct {
 	made      map[cgroup.Dir]bool
 	originals []Change // at most one per place
 	process   map[procfs.ID]map[string]string
-	homes     []Home // in the order of their first use, at most one per source and group
+	same      map[string]map[string]string // those of process, by their text: many share one, and none changes
+	homes     []Home                       // in the order of their first use, at most one per source and group
 	pairs     map[string]bool
 }
 
@@ -107,7 +108,8 @@ func (s *state) boot(id string) *bootState {
 	if b := s.boots[id]; b != nil {
 		return b
 	}
-	return &bootState{made: map[cgroup.Dir]bool{}, process: map[procfs.ID]map[string]string{}, pairs: map[string]bool{}}
+	return &bootState{made: map[cgroup.Dir]bool{}, process: map[procfs.ID]map[string]string{},
+		same: map[string]map[string]string{}, pairs: map[string]bool{}}
 }
 
 // own is boot for writing.
@@ -268,20 +270,34 @@ func (b *bootState) moved(c Change) {
 	id, from, to, ok := c.move()
 	home := b.process[id]
 	if !b.made[to] {
-		delete(home, to.Hierarchy)
-		if len(home) == 0 {
-			delete(b.process, id)
+		if _, there := home[to.Hierarchy]; there {
+			home = maps.Clone(home)
+			delete(home, to.Hierarchy)
+			b.came(id, home)
 		}
 		return
 	}
 	if !ok || home[to.Hierarchy] != "" || c.Old == "" || b.made[from] {
 		return
 	}
-	if home == nil {
+	if home = maps.Clone(home); home == nil {
 		home = map[string]string{}
-		b.process[id] = home
 	}
 	home[to.Hierarchy] = c.Old
+	b.came(id, home)
+}
+
+// came says where a process was before bulkhead first moved it. Nobody may change home any more.
+func (b *bootState) came(id procfs.ID, home map[string]string) {
+	if len(home) == 0 {
+		delete(b.process, id)
+		return
+	}
+	text := Home{From: home}.pair()
+	if known := b.same[text]; known != nil {
+		home = known
+	}
+	b.same[text], b.process[id] = home, home
 }
 
 func (b *bootState) addHome(h Home) {
@@ -364,7 +380,7 @@ func (s *state) snapshot(boot string) record {
 	for _, id := range slices.SortedFunc(maps.Keys(b.process), func(a, b procfs.ID) int {
 		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Start, b.Start))
 	}) {
-		snap.Processes = append(snap.Processes, processHome{id, maps.Clone(b.process[id])})
+		snap.Processes = append(snap.Processes, processHome{id, b.process[id]})
 	}
 	return record{Kind: kindState, Boot: boot, State: snap}
 }
@@ -382,9 +398,7 @@ func (s *state) restore(boot string, snap *snapshot) {
 	}
 	b.originals = slices.Clone(snap.Originals)
 	for _, p := range snap.Processes {
-		if p.From != nil {
-			b.process[p.PID] = p.From
-		}
+		b.came(p.PID, p.From)
 	}
 	for _, h := range snap.Homes {
 		b.addHome(h)

@@ -46,7 +46,7 @@ const (
 	smoothing   = 0.3  // weight of the newest value
 	falling     = 0.85 // a load below this part of the smoothed one falls by itself
 	shrink      = 0.9  // of the value, at a squeeze
-	deepest     = 0.5  // the same where the target is missed by far
+	deepest     = 0.35 // the same where the target is missed by far
 	aim         = 0.9  // the load that a squeeze is to bring
 	heavy       = 2    // a load above it is answered at once, one below it when it was missed twice
 	wideSlack   = 0.3  // slack below it is given away in smaller parts

@@ -279,7 +279,7 @@ func TestLoopsAdvise(t *testing.T) {
 	l.watch(hostWith(slo.Advise))
 	p.run(t, l, 5*time.Minute)
 	if told := l.Told()["mysql1"]; len(p.want) > 0 || p.guards > 0 || !strings.Contains(told.Did,
-		"would lower reports:cpu.limit from no limit to 0.75") {
+		"would lower reports:cpu.limit from no limit to 0.59") {
 		t.Errorf("wants %+v, tells %s", p.want, told.Text())
 	}
 	if len(p.history) != 1 || !strings.Contains(p.history[0].Text, "would lower") {

@@ -227,13 +227,7 @@ func observeSubtrees(t *cgroup.Tree, o *plan.Observation, d cgroup.Dir) error {
 // observeHomes reads where members came from, and which of those places are still there.
 func (r *Reader) observeHomes(v *Snapshot) {
 	process, group := r.Store.InBoot(v.Facts.BootID).Homes()
-	process = maps.Clone(process)
-	for id, home := range v.homes {
-		if process == nil {
-			process = map[procfs.ID]map[string]string{}
-		}
-		process[id] = home
-	}
+	maps.Copy(process, v.homes)
 	v.Observed.Homes = plan.Homes{Process: process, Group: group}
 	v.Observed.Existing = map[cgroup.Dir]bool{}
 	note := func(homes map[string]string) {
