@@ -188,9 +188,14 @@ func (h *historyLog) record(e Entry, now time.Time) (int, error) {
 	return e.N, nil
 }
 
-// late is the entry of the last transaction if a crash between End and Record kept it back; nil when none is missing.
+// late is the entry of the last transaction if a crash between End and Record kept it back; nil when none is missing:
+// then its changes, which nothing else needs, are dropped.
 func (h *historyLog) late(last *ended) *Entry {
-	if last == nil || !last.Txn.Recorded || last.Txn.ID <= h.seen.txn {
+	if last == nil {
+		return nil
+	}
+	if !last.Txn.Recorded || last.Txn.ID <= h.seen.txn {
+		last.Txn.Changes = nil
 		return nil
 	}
 	e := EntryOf(&last.Txn, last.Outcome, last.Note)

@@ -193,9 +193,6 @@ func (s *Store) load(mend bool) error {
 	s.state, s.history.seen = st, seen
 	s.mended = mend && s.log.Sealed == nil && s.history.Sealed == nil
 	late := s.history.late(st.last)
-	if late == nil && st.last != nil {
-		st.last.Txn.Changes = nil // only an entry that is late needs them
-	}
 	s.sound = whole(d, hd, end, late)
 	if late != nil && s.mended {
 		if _, err := s.history.record(*late, s.o.Now()); err != nil {

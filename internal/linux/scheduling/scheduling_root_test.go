@@ -21,7 +21,7 @@ func TestUrgently(t *testing.T) {
 		for _, task := range tasks {
 			tid, _ := strconv.Atoi(task.Name())
 			got, err := unix.Getpriority(unix.PRIO_PROCESS, tid)
-			if err == unix.ESRCH { //nolint:errorlint // a number of the kernel
+			if err == unix.ESRCH {
 				continue
 			}
 			if err != nil || 20-got != want {
