@@ -17,6 +17,9 @@ import (
 // ms: with the default slack that is a fifth of the CPU time of a placed start.
 const timerSlack = 5 * time.Millisecond
 
+// niceness is the agent's: those that it is to hold must not keep it from holding them.
+const niceness = -10
+
 // garbage is GOGC where the environment has none: a third of Go's usual, which keeps the agent smaller.
 const garbage = 35
 
@@ -28,7 +31,7 @@ func Tune(log *slog.Logger) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(garbage)
 	}
-	if err := scheduling.Set(scheduling.Urgent, timerSlack); err != nil {
+	if err := scheduling.Set(niceness, timerSlack); err != nil {
 		log.Warn("the agent stays as patient as other processes", "err", err)
 	}
 }

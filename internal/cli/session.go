@@ -19,7 +19,6 @@ import (
 	"bulkhead/internal/cli/screen"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/control"
-	"bulkhead/internal/linux/scheduling"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
@@ -148,7 +147,6 @@ func (s *session) do(ctx context.Context, q api.Request) (*api.Reply, bool, erro
 		}
 		render.Println(s.err, "warning: going on without the agent:", err)
 	}
-	defer scheduling.Urgently()()
 	c, err := s.open()
 	if err != nil {
 		return nil, false, err

@@ -31,7 +31,7 @@ var (
 		"sent", "received", "packets_sent", "packets_received", "wire_out", "wire_in", "drops",
 		"page_tables", "page_faults", "page_size", "copied", "fork", "blocked",
 	}
-	hostFigures = []string{"load", "load_level", "blocked", "idle", "busy", "memory_free", "applied_after"}
+	hostFigures = []string{"load", "load_level", "blocked", "idle", "busy", "memory_free"}
 )
 
 // nodeOf gives the number of the NUMA node that a figure of a database is about: node0, node1, … are how much of its

@@ -7,16 +7,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"bulkhead/internal/linux/scheduling"
 	"bulkhead/internal/testhost"
 )
 
@@ -113,45 +109,5 @@ func anySequence(t *testing.T, r *rand.Rand) {
 	time.Sleep(1500 * time.Millisecond)
 	if after := testhost.Snapshot(t, s.tree, s.root, a, b); after != before {
 		t.Errorf("a while after release:\n%s\nbefore:\n%s\n%s", after, before, s.must("history"))
-	}
-}
-
-// What changes the host is urgent, as the agent is, and so is the watchdog that takes the change back: databases that
-// have all CPUs must not keep it waiting. What `run` starts is not.
-func TestChangesAreUrgent(t *testing.T) {
-	s := runSite(t)
-	s.must("set", "batch:cpu.limit=1", "--confirm-within", "1h")
-	niceness := func(pid int) int {
-		t.Helper()
-		n, err := unix.Getpriority(unix.PRIO_PROCESS, pid)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return 20 - n // the system call gives 20 less the niceness
-	}
-	watchdogs := 0
-	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, line := range lines {
-		text, _ := os.ReadFile(line) // or it has ended
-		args := strings.Split(string(text), "\x00")
-		if !slices.Contains(args, "watchdog") || !slices.Contains(args, s.state) {
-			continue
-		}
-		watchdogs++
-		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(line)))
-		if got := niceness(pid); got != scheduling.Urgent {
-			t.Errorf("the watchdog has niceness %d", got)
-		}
-	}
-	if watchdogs != 1 {
-		t.Errorf("%d watchdogs", watchdogs)
-	}
-	s.must("confirm")
-	own := niceness(os.Getpid())
-	if out := s.must("run", "batch", "--", "nice"); strings.TrimSpace(out) != strconv.Itoa(own) {
-		t.Errorf("`run` starts with niceness %q, want %d", out, own)
 	}
 }

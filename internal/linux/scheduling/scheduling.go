@@ -11,27 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Urgent is the niceness of what holds others: they must not keep it from holding them.
-const Urgent = -10
-
-// Urgently makes this process, and what it starts, urgent until back is called, where it may (CAP_SYS_NICE).
-func Urgently() (back func()) {
-	before, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
-	if err != nil || Set(Urgent, 0) != nil {
-		return func() {}
-	}
-	return func() {
-		tasks, _ := os.ReadDir("/proc/self/task")
-		for _, task := range tasks {
-			tid, _ := strconv.Atoi(task.Name())
-			_ = unix.Setpriority(unix.PRIO_PROCESS, tid, 20-before) // the system call gives 20 less the niceness
-		}
-	}
-}
-
 // Set gives every thread of this process, and those that they make, a niceness (setpriority(2)), unless it is
 // less nice already, and a timer slack: how much later than asked the kernel may wake it (prctl(2), PR_SET_TIMERSLACK;
-// 0 is the default, 50 µs). It sets what it can: a negative niceness takes CAP_SYS_NICE, and the slack a kernel of 4.6.
+// default 50 µs). It sets what it can: a negative niceness takes CAP_SYS_NICE, and the slack a kernel of 4.6.
 func Set(niceness int, slack time.Duration) error {
 	tasks, err := os.ReadDir("/proc/self/task")
 	for _, task := range tasks {

@@ -219,6 +219,7 @@ func noteBusy(p *Writer, inside func(group string) []procfs.Process) {
 		}
 		return list
 	}
+	var cores map[procfs.ID]float64
 	for _, look := range []struct {
 		during time.Duration
 		times  float64
@@ -226,10 +227,9 @@ func noteBusy(p *Writer, inside func(group string) []procfs.Process) {
 		if len(all) == 0 {
 			return
 		}
-		cores := p.in.Live.Cores(ids(), look.during)
+		cores = p.in.Live.Cores(ids(), look.during)
 		all = slices.DeleteFunc(all, func(b busy) bool { return b.uses(cores) <= b.limit.Float()*look.times })
 	}
-	cores := p.in.Live.Cores(ids(), watch)
 	for i := range all {
 		warn(p, all[i].group, policy.KeyCPULimit, "cpu.limit %s is below the %.1f cores that its processes used "+
 			"in the last second: all of them will stand still for a part of each tenth of a second, also while the "+
