@@ -31,6 +31,7 @@ const (
 type counter interface {
 	Watch(groups map[string][]uint64) error
 	WatchDisks(devices []uint32, owners map[string][]uint64) error
+	NoReclaim() error
 	Read() (map[string]*bpfcount.Waits, error)
 	Close() error
 }
@@ -87,20 +88,24 @@ func (b *blame) source(watched func() *Watched) collect.Source {
 			b.close()
 		}
 		said, disks := counting(b.counts != nil, b.why), counting(false, b.why)
+		reclaim := disks
 		if b.counts != nil {
-			disks = counting(b.noDisk == nil, b.noDisk)
+			noReclaim := b.counts.NoReclaim()
+			disks, reclaim = counting(b.noDisk == nil, b.noDisk), counting(noReclaim == nil, noReclaim)
 		}
 		switch {
 		case said != nil && !said.On:
 			m.Remark("nothing is counted, others are estimated from files of the kernel: " + said.Error)
 		case disks != nil && !disks.On:
 			m.Remark("nothing is counted for disks: " + disks.Error)
+		case reclaim != nil && !reclaim.On:
+			m.Remark("nothing is counted in reclaim of memory: " + reclaim.Error)
 		}
 		return func(s *observe.Sample) {
-			s.Host.Counting, s.Host.CountingDisks = said, disks
+			s.Host.Counting, s.Host.CountingDisks, s.Host.CountingReclaim = said, disks, reclaim
 			for i := range s.Groups {
 				one := all[s.Groups[i].Group]
-				s.Groups[i].Blame, s.Groups[i].DiskBlame = one.cpu, one.disk
+				s.Groups[i].Blame, s.Groups[i].DiskBlame, s.Groups[i].Reclaim = one.cpu, one.disk, one.reclaim
 			}
 		}, nil
 	}
@@ -122,8 +127,9 @@ func counting(on bool, why error) *observe.Counting {
 
 // blamed is whom a group waited for.
 type blamed struct {
-	cpu  *observe.Blame
-	disk *observe.DiskBlame
+	cpu     *observe.Blame
+	disk    *observe.DiskBlame
+	reclaim *observe.Reclaim
 }
 
 // read reads what programs have counted of the groups that are watched; they are loaded where they are not. nil:
@@ -254,6 +260,9 @@ func (b *blame) tell(name string, w *bpfcount.Waits) (all blamed) {
 		groups, rest := t.disk.split(d.Waited, d.Others)
 		all.disk = &observe.DiskBlame{Waited: d.Waited, Service: d.Service, Own: d.Own, Outside: d.Outside,
 			WrittenBack: d.WrittenBack, Groups: groups, Others: rest + d.Gone, Requests: d.Requests, Lost: d.Lost}
+	}
+	if w.Reclaim != nil {
+		all.reclaim = new(observe.Reclaim(*w.Reclaim))
 	}
 	return all
 }

@@ -27,6 +27,8 @@ type fakeCounter struct {
 	devices []uint32
 	owners  map[string][]uint64
 	noDisks error
+
+	noReclaim error
 }
 
 func (f *fakeCounter) Watch(groups map[string][]uint64) error {
@@ -37,6 +39,7 @@ func (f *fakeCounter) WatchDisks(devices []uint32, owners map[string][]uint64) e
 	f.devices, f.owners = devices, owners
 	return f.noDisks
 }
+func (f *fakeCounter) NoReclaim() error                          { return f.noReclaim }
 func (f *fakeCounter) Read() (map[string]*bpfcount.Waits, error) { return f.waits, nil }
 func (f *fakeCounter) Close() error                              { f.closed.Store(true); return nil }
 
@@ -308,6 +311,31 @@ func TestDisksAreTold(t *testing.T) {
 	}
 	if last.Groups["hog"] != 3*999 || last.Others != 3 || len(last.Groups) != 1 || last.Requests != 5 {
 		t.Errorf("%+v", last)
+	}
+}
+
+// How long groups are in reclaim is told as it was counted, and where that is not counted the sample says why.
+func TestReclaimIsTold(t *testing.T) {
+	c := &fakeCounter{waits: map[string]*bpfcount.Waits{"v": {Own: time.Second, Reclaim: &bpfcount.Reclaim{Limit: 7,
+		Host: 6, LimitThreads: 5, HostThreads: 4, LimitStalls: 3, HostStalls: 2, Lost: 1}}}}
+	b, k := blaming(func() (counter, error) { return c, nil })
+	defer b.stop()
+	s := readBlame(t, b, k)
+	if got := s.Groups[0].Reclaim; !s.Host.CountingReclaim.On || got == nil || *got != (observe.Reclaim{Limit: 7, Host: 6,
+		LimitThreads: 5, HostThreads: 4, LimitStalls: 3, HostStalls: 2, Lost: 1}) {
+		t.Errorf("%+v", got)
+	}
+	c.noReclaim = &bpfcount.MissingError{Why: bpfcount.OldKernel, Cause: errors.New("no tracepoint")}
+	c.waits["v"].Reclaim = nil
+	m := noMeter()
+	put, err := b.source(k.watched.Load)(t.Context(), m)
+	if err != nil || !strings.Contains(m.Remarked(), "in reclaim of memory") {
+		t.Errorf("it says %q: %v", m.Remarked(), err)
+	}
+	put(s)
+	if why := s.Host.CountingReclaim; why == nil || why.On || why.Why != "old kernel" || !s.Host.CountingDisks.On ||
+		s.Groups[0].Reclaim != nil || s.Groups[0].Blame.Own != time.Second {
+		t.Errorf("%+v, %+v", why, s.Groups[0])
 	}
 }
 
