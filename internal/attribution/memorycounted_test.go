@@ -123,7 +123,7 @@ func TestReclaimIsTheWaitWithoutPSI(t *testing.T) {
 	w.Host.NotCountingReclaim = ""
 	one, rows := memoryRows(t, w, "victim")
 	if !one.Known || math.Abs(one.Waited-0.08) > 1e-9 || one.Part != one.Waited || one.Grade != attribution.Counted ||
-		!strings.HasPrefix(one.Source, "no PSI of the group: time of its threads in reclaim, counted by BPF programs") ||
+		!strings.HasPrefix(one.Source, "no PSI of the group: time of its threads in reclaim, counted by BPF") ||
 		!strings.Contains(one.Source, "of no group's limit it is known") {
 		t.Errorf("%+v", one)
 	}
@@ -167,8 +167,8 @@ func TestReclaimOfGroupsBelow(t *testing.T) {
 // ofReclaim is what agents sampled at a time, of a group with PSI or without.
 func ofReclaim(at time.Time, psi *time.Duration, r *observe.Reclaim) record.Tick {
 	read := []observe.Part{observe.CPU, observe.Pressure, observe.Blamed}
-	s := &observe.Sample{At: at, Host: observe.Host{CountingReclaim: &observe.Counting{On: r != nil, Why: "old kernel"}},
-		Groups: []observe.Group{{Group: "v", Reclaim: r}}}
+	s := &observe.Sample{At: at, Groups: []observe.Group{{Group: "v", Reclaim: r}}}
+	s.Host.CountingReclaim = &observe.Counting{On: r != nil, Why: "old kernel"}
 	s.Groups[0].Usage.CPU.Total = new(at.Unix())
 	if psi != nil {
 		s.Groups[0].Usage.Pressure = map[string]metrics.Pressure{"memory": {Some: &metrics.Stall{

@@ -31,8 +31,8 @@ type Group struct {
 	// for; nil where none did.
 	Blame     *Blame
 	DiskBlame *DiskBlame
-	// Reclaim is for which part of the time its threads were in reclaim of memory, as BPF programs counted it; nil where
-	// none did.
+	// Reclaim is for which part of the time its threads were in reclaim of memory, as BPF programs counted it; nil
+	// where none did.
 	Reclaim *Reclaim
 	Threads float64
 	// Throttled are seconds for which CPU limits of the group and of those above it held it back, summed over CPUs.

@@ -31,7 +31,6 @@ const (
 type counter interface {
 	Watch(groups map[string][]uint64) error
 	WatchDisks(devices []uint32, owners map[string][]uint64) error
-	NoReclaim() error
 	Read() (map[string]*bpfcount.Waits, error)
 	Close() error
 }
@@ -44,13 +43,14 @@ type blame struct {
 	own       bool                              // the directories are this machine's
 	keep      time.Duration                     // how long programs count for nobody
 
-	mu     sync.Mutex
-	counts counter // nil: nothing counts
-	why    error   // of the last failure, at failed
-	noDisk error   // why nothing is counted at disks
-	failed time.Time
-	end    *time.Timer
-	told   map[string]*toldOf
+	mu        sync.Mutex
+	counts    counter // nil: nothing counts
+	why       error   // of the last failure, at failed
+	noDisk    error   // why nothing is counted at disks
+	noReclaim error   // and in reclaim
+	failed    time.Time
+	end       *time.Timer
+	told      map[string]*toldOf
 }
 
 // toldOf is who is told of one by one of those that a group waits for.
@@ -90,8 +90,7 @@ func (b *blame) source(watched func() *Watched) collect.Source {
 		said, disks := counting(b.counts != nil, b.why), counting(false, b.why)
 		reclaim := disks
 		if b.counts != nil {
-			noReclaim := b.counts.NoReclaim()
-			disks, reclaim = counting(b.noDisk == nil, b.noDisk), counting(noReclaim == nil, noReclaim)
+			disks, reclaim = counting(b.noDisk == nil, b.noDisk), counting(b.noReclaim == nil, b.noReclaim)
 		}
 		switch {
 		case said != nil && !said.On:
@@ -165,6 +164,7 @@ func (b *blame) read(w *Watched) (map[string]blamed, error) {
 	for name := range groups {
 		if one := counted[name]; one != nil {
 			all[name] = b.tell(name, one)
+			b.noReclaim = one.NoReclaim
 		}
 	}
 	maps.DeleteFunc(b.told, func(name string, _ *toldOf) bool { return all[name].cpu == nil })

@@ -27,8 +27,6 @@ type fakeCounter struct {
 	devices []uint32
 	owners  map[string][]uint64
 	noDisks error
-
-	noReclaim error
 }
 
 func (f *fakeCounter) Watch(groups map[string][]uint64) error {
@@ -39,7 +37,6 @@ func (f *fakeCounter) WatchDisks(devices []uint32, owners map[string][]uint64) e
 	f.devices, f.owners = devices, owners
 	return f.noDisks
 }
-func (f *fakeCounter) NoReclaim() error                          { return f.noReclaim }
 func (f *fakeCounter) Read() (map[string]*bpfcount.Waits, error) { return f.waits, nil }
 func (f *fakeCounter) Close() error                              { f.closed.Store(true); return nil }
 
@@ -321,11 +318,11 @@ func TestReclaimIsTold(t *testing.T) {
 	b, k := blaming(func() (counter, error) { return c, nil })
 	defer b.stop()
 	s := readBlame(t, b, k)
-	if got := s.Groups[0].Reclaim; !s.Host.CountingReclaim.On || got == nil || *got != (observe.Reclaim{Limit: 7, Host: 6,
-		LimitThreads: 5, HostThreads: 4, LimitStalls: 3, HostStalls: 2, Lost: 1}) {
+	if got := s.Groups[0].Reclaim; !s.Host.CountingReclaim.On || got == nil || *got != (observe.Reclaim{Limit: 7,
+		Host: 6, LimitThreads: 5, HostThreads: 4, LimitStalls: 3, HostStalls: 2, Lost: 1}) {
 		t.Errorf("%+v", got)
 	}
-	c.noReclaim = &bpfcount.MissingError{Why: bpfcount.OldKernel, Cause: errors.New("no tracepoint")}
+	c.waits["v"].NoReclaim = &bpfcount.MissingError{Why: bpfcount.OldKernel, Cause: errors.New("no tracepoint")}
 	c.waits["v"].Reclaim = nil
 	m := noMeter()
 	put, err := b.source(k.watched.Load)(t.Context(), m)

@@ -150,6 +150,7 @@ func TestSuspectsOfDisk(t *testing.T) {
 // A neighbour that fills the memory which both share, up to a limit of the group above them, is the first suspect of
 // who reads the same file again and again.
 func TestSuspectsOfMemory(t *testing.T) {
+	t.Setenv("TMPDIR", "/var/tmp") // on a disk, also where /tmp is in memory
 	s := newSite(t)
 	s.sharing(map[string]string{"victim": rereads, "guilty": fills, "bystander": idles})
 	r := s.suspects("shared/victim", "--for", "4s")
@@ -353,8 +354,8 @@ func TestSuspectsAreCounted(t *testing.T) {
 	}
 }
 
-// requireCounted skips a test where nothing counts what Linux 5.11 can, and where the kernel shows that it could lets it
-// fail.
+// requireCounted skips a test where nothing counts what Linux 5.11 can, and lets it fail where the kernel shows that it
+// could.
 func requireCounted(t *testing.T, source string) {
 	t.Helper()
 	switch {

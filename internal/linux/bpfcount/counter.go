@@ -58,8 +58,9 @@ type Waits struct {
 	Turns, Voluntary, Involuntary, Lost uint64
 	// Disk is for whom it waited at disks; nil where that is not counted.
 	Disk *Disk
-	// Reclaim is how long it was in reclaim of memory; nil where that is not counted.
-	Reclaim *Reclaim
+	// Reclaim is how long it was in reclaim of memory; nil where that is not counted, and NoReclaim says why.
+	Reclaim   *Reclaim
+	NoReclaim error
 }
 
 // Counter counts. It is for one goroutine at a time.

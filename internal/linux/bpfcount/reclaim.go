@@ -54,12 +54,13 @@ func (c *Counter) attachReclaim() {
 	}
 }
 
-// NoReclaim says why reclaim is not counted; nil where it is.
-func (c *Counter) NoReclaim() error { return c.noReclaim }
-
 // addReclaim adds what was counted of each group.
 func (c *Counter) addReclaim(all map[string]*Waits) error {
-	for slot := idle + 1; slot < len(c.names) && c.reclaim != nil; slot++ {
+	for slot := idle + 1; slot < len(c.names); slot++ {
+		w := all[c.names[slot]]
+		if w.NoReclaim = c.noReclaim; c.reclaim == nil {
+			continue
+		}
 		var s stalls
 		err := c.reclaim.loaded.Maps["stalls"].LookupWithFlags(uint32(slot), &s, ebpf.LookupLock)
 		if err != nil {
@@ -70,7 +71,6 @@ func (c *Counter) addReclaim(all map[string]*Waits) error {
 			return fmt.Errorf("read the kernel's clock: %w", err)
 		}
 		s.advance(uint64(now.Nano()))
-		w := all[c.names[slot]]
 		if w.Reclaim == nil {
 			w.Reclaim = &Reclaim{}
 		}

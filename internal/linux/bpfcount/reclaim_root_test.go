@@ -153,11 +153,12 @@ func (b *bench) hold(t testing.TB, group string, limit int64) (pressure func() t
 	return pressure
 }
 
-// countsReclaim skips the test where this kernel is too old to count reclaim.
-func countsReclaim(t testing.TB, c *Counter) {
+// watchReclaim has a counter watch groups, and skips the test where this kernel is too old to count reclaim.
+func (b *bench) watchReclaim(t testing.TB, c *Counter) {
 	t.Helper()
+	check(t, c.Watch(b.ids))
 	var why *MissingError
-	if err := c.NoReclaim(); errors.As(err, &why) && why.Why == OldKernel && !testhost.Since(t, 5, 11) {
+	if err := c.noReclaim; errors.As(err, &why) && why.Why == OldKernel && !testhost.Since(t, 5, 11) {
 		t.Skip(why)
 	} else {
 		check(t, err)
@@ -169,13 +170,12 @@ func countsReclaim(t testing.TB, c *Counter) {
 // not. Of two that do so at a time one's threads are longer in reclaim than at least one of them is.
 func TestReclaimBecauseOfALimit(t *testing.T) {
 	c := counting(t)
-	countsReclaim(t, c)
 	const limit = 16 << 20
 	b := groupsOf(t, "victim", "idle")
 	readers := []reader{b.rereader(t, onDisk(t, 4*limit), 0), b.rereader(t, onDisk(t, 4*limit), 0)}
 	pressure := b.hold(t, "victim", limit)
 	b.put(t, testhost.Spawn(t, "sleep", "60"), "idle", -1)
-	check(t, c.Watch(b.ids))
+	b.watchReclaim(t, c)
 	const span = time.Second
 	read := func(n int) (r Reclaim, wall time.Duration) {
 		psi := time.Duration(0)
@@ -243,19 +243,18 @@ func TestReclaimIsLeftOut(t *testing.T) {
 	got, err := c.Read()
 	check(t, err)
 	var why *MissingError
-	if got["a"] == nil || got["a"].Reclaim != nil || !errors.As(c.NoReclaim(), &why) {
-		t.Errorf("%+v; reclaim: %v", got["a"], c.NoReclaim())
+	if got["a"] == nil || got["a"].Reclaim != nil || !errors.As(got["a"].NoReclaim, &why) {
+		t.Errorf("%+v", got["a"])
 	}
 }
 
-// A host that has too little memory that is free has who reads files be in reclaim because of that, and not because of a
-// limit. The test fills all memory with page cache: it is for a virtual machine of the lab alone.
+// Who reads files on a host that has too little free memory is in reclaim because of that, and not because of a limit.
+// The test fills all memory with page cache: it is for a virtual machine of the lab alone.
 func TestReclaimBecauseOfTheHost(t *testing.T) {
 	if os.Getenv("BULKHEAD_LAB") == "" {
 		t.Skip("it would slow down all of this machine: `make lab MODE=unified PKG=./internal/linux/bpfcount`")
 	}
 	c := counting(t)
-	countsReclaim(t, c)
 	b := groupsOf(t, "victim", "idle")
 	memory, err := os.ReadFile("/proc/meminfo")
 	check(t, err)
@@ -267,7 +266,7 @@ func TestReclaimBecauseOfTheHost(t *testing.T) {
 		readers = append(readers, b.rereader(t, file, cpu))
 	}
 	before := stalled(t)
-	check(t, c.Watch(b.ids))
+	b.watchReclaim(t, c)
 	var r *Reclaim
 	for range 20 {
 		for _, one := range readers {
@@ -305,11 +304,10 @@ func stalled(t testing.TB) (sum int64) {
 // BenchmarkStall is what it costs to count that a thread was in reclaim once, at as many times as this host does.
 func BenchmarkStall(b *testing.B) {
 	c := counting(b)
-	countsReclaim(b, c)
 	g := groupsOf(b, "victim")
 	one := g.rereader(b, onDisk(b, 64<<20), 0)
 	g.hold(b, "victim", 16<<20)
-	check(b, c.Watch(g.ids))
+	g.watchReclaim(b, c)
 	stats, err := CountCost()
 	if err != nil {
 		b.Skip(err)

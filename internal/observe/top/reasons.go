@@ -126,8 +126,8 @@ func (s *State) shares(group string, say func(string, ...any)) {
 	}
 	text := "How long its tasks wait is not known: no PSI of this group."
 	if part, known := s.waited(group, "memory"); known {
-		text = "A task of it waits for: memory " + percent(part) + " of the time, as BPF programs count it. How long for " +
-			"others is not known: no PSI of this group."
+		text = "A task of it waits for: memory " + percent(part) + " of the time, as BPF programs count it. How long " +
+			"for CPUs and disks is not known: no PSI of this group."
 	}
 	if of := texts(hostPressure, ""); of != "" {
 		text += " Of the whole host a task waits for: " + of + " of the time."
