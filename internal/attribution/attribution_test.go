@@ -91,6 +91,10 @@ func drawWindow(t *rapid.T) *attribution.Window {
 				WrittenBack: rapid.Float64Range(0, 4).Draw(t, "written back"), Groups: map[string]float64{
 					"gone": rapid.Float64Range(0, 4).Draw(t, "gone"), "g0": rapid.Float64Range(0, 4).Draw(t, "g0")}}
 		}
+		if rapid.Bool().Draw(t, "counted in reclaim") {
+			g.Reclaim = &attribution.Reclaim{Limit: rapid.Float64Range(0, 1).Draw(t, "limit"),
+				Host: rapid.Float64Range(0, 1).Draw(t, "host")}
+		}
 		if key := rapid.SampledFrom([]string{"", "memory.max", "io.read.bandwidth"}).Draw(t, "holder"); key != "" {
 			w.Holders[g.Name] = []top.Holder{{Group: g.Name, Limit: top.Limit{Key: key, Device: "sda", How: "reached"}}}
 		}

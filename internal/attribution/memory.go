@@ -15,60 +15,111 @@ import (
 // host as a whole was short of memory, all have it. Everybody then has the part that his page faults and the pages that
 // he had read from disks are of those of all: who takes new pages has the kernel take back old ones. The kernel does
 // not tell whose pages it took for whom.
+//
+// Where BPF programs count, they tell for which part of that the threads were in reclaim, and whether because of a
+// limit or of the host. The rest, as waits for pages that were taken before, is divided as without them.
 func memory(w *Window, v *Group) Resource {
 	one := Resource{Name: "memory", Source: "`memory.pressure` of the group", Grade: Counted}
 	some, known := v.Pressure["memory"]
-	if !known {
-		one.Source, one.Grade = "no PSI of the group", ""
-		return one
+	c := w.reclaim(v)
+	switch {
+	case known && c != nil:
+		one.Source += "; BPF programs on reclaim"
+	case c != nil:
+		some = min(1, c.Limit+c.Host)
+		one.Source = "no PSI of the group: time of its threads in reclaim, counted by BPF programs"
+	default:
+		if !known {
+			one.Source, one.Grade = "no PSI of the group", ""
+		}
+		if w.Host.NotCountingReclaim != "" {
+			one.Source += "; no BPF programs count (" + w.Host.NotCountingReclaim + ")"
+		}
+		if !known {
+			return one
+		}
 	}
 	one.Waited, one.Part = some, min(1, some)
+	limit, host := c.within(some)
 	b := &blame{others: map[string]float64{}}
 	var did, command string
 	above, own := w.short(v)
-	all := w.taken()
+	rest := some - limit - host
 	switch {
 	case own:
 		did, command = w.holds(v, "memory.")
-		b.limit = some
+		b.limit = limit + rest
 	case above != nil:
 		one.Source += "; page faults and reads of groups below " + above.Name + ", whose limit they share"
-		w.sharedMemory(v, above, some, b)
-	case w.Host.Scanned == nil || *w.Host.Scanned <= 0:
-		one.Source += "; the host was not short of memory"
-	case all > 0:
-		one.Source += "; page faults and reads of groups"
-		left := all
-		for i := range w.Groups {
-			g := &w.Groups[i]
-			taken := g.taken()
-			left -= taken
-			if v.has(g.Name) {
-				b.own += some * taken / all
-			} else {
-				b.others[g.Name] = some * taken / all
-			}
+		w.divideMemory(v, above, limit+rest, b)
+	default:
+		if limit > 0 {
+			one.Source += "; of no group's limit it is known that it was reached"
 		}
-		b.outside = some * max(0, left) / all
+		if w.Host.Scanned != nil && *w.Host.Scanned > 0 {
+			host += rest
+		} else if host <= 0 {
+			one.Source += "; the host was not short of memory"
+		}
+	}
+	if host > 0 {
+		one.Source += "; page faults and reads of groups"
+		w.divideMemory(v, nil, host, b)
 	}
 	return resource(one, b, func(row *Row) {
-		switch row.Who {
-		case OwnLimit:
-			row.Did, row.Command, row.Grade = did, command, Counted
-		case Outside:
-			row.Did = "the kernel and processes of no group take memory"
-		case OwnLoad:
-			row.Did = fmt.Sprintf("takes %.0f pages a second itself and has %s", v.taken(), size(v.Memory))
-		case Other:
-			g := w.group(row.Group)
-			row.Role, row.Engine = g.Role, g.Engine
-			row.Did = fmt.Sprintf("takes %.0f pages a second and has %s", g.taken(), size(g.Memory))
-			if g.Memory > 0 && g.HasHigh && !g.Above { // a memory.max would kill it
-				row.Command = top.Command(g.Name, "memory.high", "",
-					strconv.FormatFloat(math.Ceil(g.Memory/(1<<20)), 'f', 0, 64)+"MiB")
+		if row.Who == OwnLimit {
+			row.Did, row.Command = did, command
+			if c == nil || limit >= mostlyCounted*row.Seconds {
+				row.Grade = Counted
 			}
+			return
 		}
+		w.describeMemory(v, row)
 	})
+}
+
+// describeMemory says what a row other than that of a limit of its own did.
+func (w *Window) describeMemory(v *Group, row *Row) {
+	switch row.Who {
+	case Outside:
+		row.Did = "the kernel and processes of no group take memory"
+	case OwnLoad:
+		row.Did = fmt.Sprintf("takes %.0f pages a second itself and has %s", v.taken(), size(v.Memory))
+	case Other:
+		g := w.group(row.Group)
+		row.Role, row.Engine = g.Role, g.Engine
+		row.Did = fmt.Sprintf("takes %.0f pages a second and has %s", g.taken(), size(g.Memory))
+		if g.Memory > 0 && g.HasHigh && !g.Above { // a memory.max would kill it
+			row.Command = top.Command(g.Name, "memory.high", "",
+				strconv.FormatFloat(math.Ceil(g.Memory/(1<<20)), 'f', 0, 64)+"MiB")
+		}
+	}
+}
+
+// reclaim is for how long v and groups below it, whose waiting PSI has, too, were in reclaim: as a sum, as it is not
+// known which of that was at the same time. nil: that was not counted.
+func (w *Window) reclaim(v *Group) *Reclaim {
+	if v.Reclaim == nil {
+		return nil
+	}
+	all := &Reclaim{}
+	for i := range w.Groups {
+		if g := &w.Groups[i]; g.Reclaim != nil && v.has(g.Name) {
+			all.Limit += g.Reclaim.Limit
+			all.Host += g.Reclaim.Host
+		}
+	}
+	return all
+}
+
+// within is what of a wait was reclaim, by why: at most all of it.
+func (r *Reclaim) within(waited float64) (limit, host float64) {
+	if r == nil || r.Limit+r.Host <= 0 {
+		return 0, 0
+	}
+	seen := min(waited, r.Limit+r.Host)
+	limit = seen * r.Limit / (r.Limit + r.Host)
+	return limit, seen - limit
 }
 
 // short finds out whose limit on memory v has reached: its own, or that of the nearest group above it that has others
@@ -100,27 +151,32 @@ func (w *Window) shares(v, above *Group) bool {
 	return false
 }
 
-// sharedMemory divides a wait because of a limit that groups share: everybody below it has the part of the pages that
-// he took.
-func (w *Window) sharedMemory(v, above *Group, some float64, b *blame) {
-	sum := 0.0
+// divideMemory divides a wait because of a limit that groups share, or, where above is nil, because of the host:
+// everybody below it, or on the host, has the part of the pages that he took.
+func (w *Window) divideMemory(v, above *Group, waited float64, b *blame) {
+	all := 0.0
 	for i := range w.Groups {
-		if g := &w.Groups[i]; above.has(g.Name) {
-			sum += g.taken()
+		if g := &w.Groups[i]; above == nil || above.has(g.Name) {
+			all += g.taken()
 		}
 	}
-	if sum <= 0 {
+	groups := all
+	if above == nil {
+		all = w.taken()
+	}
+	if all <= 0 {
 		return
 	}
 	for i := range w.Groups {
 		switch g := &w.Groups[i]; {
-		case !above.has(g.Name) || g.taken() < 1e-6*sum: // rounding
+		case above != nil && !above.has(g.Name) || g.taken() < 1e-6*all: // rounding
 		case v.has(g.Name):
-			b.own += some * g.taken() / sum
+			b.own += waited * g.taken() / all
 		default:
-			b.others[g.Name] = some * g.taken() / sum
+			b.others[g.Name] += waited * g.taken() / all
 		}
 	}
+	b.outside += waited * (all - groups) / all
 }
 
 // pageSize is that of the pages that the kernel counts in page faults, in bytes.

@@ -31,7 +31,10 @@ type Group struct {
 	// for; nil where none did.
 	Blame     *Blame
 	DiskBlame *DiskBlame
-	Threads   float64
+	// Reclaim is for which part of the time its threads were in reclaim of memory, as BPF programs counted it; nil
+	// where none did.
+	Reclaim *Reclaim
+	Threads float64
 	// Throttled are seconds for which CPU limits of the group and of those above it held it back, summed over CPUs.
 	Throttled float64
 	// Pressure is the part of the time in which at least one task waited, by resource (PSI), groups below included.
@@ -72,11 +75,15 @@ type DiskBlame struct {
 	Groups                                     map[string]float64
 }
 
+// Reclaim is the time in which at least one thread of a group was in reclaim of memory, in seconds of each second:
+// because of a limit on memory, of the group or of one above it, or because the host had too little that was free.
+type Reclaim struct{ Limit, Host float64 }
+
 // Host is what the machine did.
 type Host struct {
-	// NotCounting says why no BPF programs count, and NotCountingDisks why none count at disks; "" where some do, and
-	// where that is not known.
-	NotCounting, NotCountingDisks string
+	// NotCounting says why no BPF programs count, NotCountingDisks why none count at disks, and NotCountingReclaim why
+	// none count in reclaim; "" where some do, and where that is not known.
+	NotCounting, NotCountingDisks, NotCountingReclaim string
 
 	CPUs    int
 	EachCPU map[int]float64 // busy seconds

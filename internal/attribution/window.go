@@ -42,7 +42,7 @@ func WindowOf(s *top.State) *Window {
 		}
 	}
 	for metric, why := range map[string]*string{observe.CountsWaits: &w.Host.NotCounting,
-		observe.CountsDisks: &w.Host.NotCountingDisks} {
+		observe.CountsDisks: &w.Host.NotCountingDisks, observe.CountsReclaim: &w.Host.NotCountingReclaim} {
 		for _, f := range s.Figures(metric, "") {
 			if f.Value == 0 {
 				*why = f.Labels[0]
@@ -138,7 +138,7 @@ func groupOf(s *top.State, of top.Group) Group {
 			*g.Tasks.requests(direction) = rate
 		}
 	})
-	g.Blame, g.DiskBlame = blameOf(s, of.Name), diskBlameOf(s, of.Name)
+	g.Blame, g.DiskBlame, g.Reclaim = blameOf(s, of.Name), diskBlameOf(s, of.Name), reclaimOf(s, of.Name)
 	return g
 }
 
@@ -167,6 +167,16 @@ func diskBlameOf(s *top.State, group string) *DiskBlame {
 	}
 	b.Groups, b.Nobody = groups, rest
 	return b
+}
+
+// reclaimOf is how long a group was in reclaim; nil where that was not counted twice.
+func reclaimOf(s *top.State, group string) *Reclaim {
+	why := map[string]float64{}
+	each(s, observe.ReclaimSeconds, group, func(kind, _ string, rate float64) { why[kind] = rate })
+	if len(why) < 2 {
+		return nil
+	}
+	return &Reclaim{why[observe.ReclaimLimit], why[observe.ReclaimHost]}
 }
 
 // blamed fills in the rates of rows of a metric, and gives those of other groups one by one, and of groups of which

@@ -43,6 +43,23 @@ type DiskBlame struct {
 	Lost     uint64 `json:"lost,omitempty"`
 }
 
+// Reclaim is for how long threads of a group itself, without those of groups below it, that wanted memory had to take
+// it from others first since it was first read, as BPF programs counted it: because of a limit on memory, of the group
+// or of one above it, or because the host had too little that was free.
+type Reclaim struct {
+	// Limit and Host are the time in which at least one thread was in reclaim. Where threads are for both reasons at
+	// once, each reason has the part that its threads are of all.
+	Limit time.Duration `json:"limit_ns"`
+	Host  time.Duration `json:"host_ns"`
+	// LimitThreads and HostThreads are the same, summed over threads.
+	LimitThreads time.Duration `json:"limit_threads_ns"`
+	HostThreads  time.Duration `json:"host_threads_ns"`
+	// LimitStalls and HostStalls are how often a thread was in reclaim, Lost how often that was not counted.
+	LimitStalls uint64 `json:"limit_stalls"`
+	HostStalls  uint64 `json:"host_stalls"`
+	Lost        uint64 `json:"lost,omitempty"`
+}
+
 // together is what other groups have.
 func together(groups map[string]time.Duration, others time.Duration) time.Duration {
 	for _, d := range groups {
@@ -87,6 +104,15 @@ const (
 	DiskBlamedSeconds  = "bulkhead_group_disk_blamed_seconds_total"
 	DiskSuspectSeconds = "bulkhead_group_disk_suspect_seconds_total"
 	CountsDisks        = "bulkhead_host_disk_waits_counted"
+
+	ReclaimSeconds = "bulkhead_group_reclaim_seconds_total"
+	CountsReclaim  = "bulkhead_host_reclaim_counted"
+)
+
+// The values of the label of ReclaimSeconds.
+const (
+	ReclaimLimit = "limit"
+	ReclaimHost  = "host"
 )
 
 // The values of the label of BlamedSeconds, and of DiskBlamedSeconds.
@@ -107,6 +133,9 @@ var blameRows = []Row{
 	{Name: CountsDisks, Part: Blamed, Kind: metrics.Gauge, Labels: []string{"why"}, Source: "the agent",
 		sample: func(s *Sample, tell Tell) { s.Host.CountingDisks.tell(tell) },
 		Help:   "1 while BPF programs count whom groups wait for at disks, else 0 and why not."},
+	{Name: CountsReclaim, Part: Blamed, Kind: metrics.Gauge, Labels: []string{"why"}, Source: "the agent",
+		sample: func(s *Sample, tell Tell) { s.Host.CountingReclaim.tell(tell) },
+		Help:   "1 while BPF programs count how long groups are in reclaim of memory, else 0 and why not."},
 	{Name: "bulkhead_group_cpu_others_ran_seconds_total", Part: Blamed, Kind: metrics.Counter, Source: "BPF programs",
 		group: func(_ *Sample, g *Group, tell Tell) {
 			if g.Blame != nil {
@@ -160,6 +189,15 @@ var blameRows = []Row{
 				tell(d.Seconds(), name)
 			}
 		}, Help: "Of what other groups have of that, the part of each that has more than next to nothing."},
+	{Name: ReclaimSeconds, Part: Blamed, Kind: metrics.Counter, Labels: []string{"kind"}, Recorded: true,
+		Source: "BPF programs", group: func(_ *Sample, g *Group, tell Tell) {
+			if g.Reclaim != nil {
+				tell(g.Reclaim.Limit.Seconds(), ReclaimLimit)
+				tell(g.Reclaim.Host.Seconds(), ReclaimHost)
+			}
+		}, Help: "Time in which at least one thread of the group, without those of groups below it, that wanted " +
+			"memory had to take it from others first: because of a limit on memory, of the group or of one above it, " +
+			"or because the host had too little that was free."},
 	{Name: "bulkhead_group_cpu_turns_total", Part: Blamed, Kind: metrics.Counter, Recorded: true,
 		Source: "BPF programs", group: func(_ *Sample, g *Group, tell Tell) {
 			if g.Blame != nil {

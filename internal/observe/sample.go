@@ -71,9 +71,11 @@ type Group struct {
 	// run on; nil where no cpuset says so.
 	EachCPU map[int]time.Duration `json:"cpu_each_ns,omitempty"`
 	CPUs    idset.Set             `json:"cpus,omitempty"`
-	// Blame is whom it waited for, for a CPU and at disks; nil where that is not counted.
+	// Blame is whom it waited for, for a CPU and at disks, and Reclaim how long it was in reclaim of memory; nil where
+	// that is not counted.
 	Blame     *Blame     `json:"cpu_blame,omitempty"`
 	DiskBlame *DiskBlame `json:"disk_blame,omitempty"`
+	Reclaim   *Reclaim   `json:"reclaim,omitempty"`
 	// Nodes is its memory in bytes by NUMA node and by the pages that it is in: PagesUsual, PagesTransparent,
 	// PagesCache, and those of a pool by their size as the kernel writes it ("2MB"); nil where the kernel does not
 	// tell. Pages that are not counted for the group are left out.
@@ -159,10 +161,11 @@ type Host struct {
 	ZFS *api.ZFS `json:"zfs,omitempty"`
 	// EachCPU is for how long each CPU was busy, by its number.
 	EachCPU map[int]time.Duration `json:"cpu_each_ns,omitempty"`
-	// Counting says whether it is counted whom groups wait for, CountingDisks whether at disks, too; nil before that is
-	// known.
-	Counting      *Counting `json:"counting,omitempty"`
-	CountingDisks *Counting `json:"counting_disks,omitempty"`
+	// Counting says whether it is counted whom groups wait for, CountingDisks whether at disks, too, and
+	// CountingReclaim whether reclaim of memory is; nil before that is known.
+	Counting        *Counting `json:"counting,omitempty"`
+	CountingDisks   *Counting `json:"counting_disks,omitempty"`
+	CountingReclaim *Counting `json:"counting_reclaim,omitempty"`
 }
 
 // Figure is one figure of the host: it is shown by the row bulkhead_host_NAME, or bulkhead_host_NAME_total.

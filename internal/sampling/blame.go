@@ -43,13 +43,14 @@ type blame struct {
 	own       bool                              // the directories are this machine's
 	keep      time.Duration                     // how long programs count for nobody
 
-	mu     sync.Mutex
-	counts counter // nil: nothing counts
-	why    error   // of the last failure, at failed
-	noDisk error   // why nothing is counted at disks
-	failed time.Time
-	end    *time.Timer
-	told   map[string]*toldOf
+	mu        sync.Mutex
+	counts    counter // nil: nothing counts
+	why       error   // of the last failure, at failed
+	noDisk    error   // why nothing is counted at disks
+	noReclaim error   // and in reclaim
+	failed    time.Time
+	end       *time.Timer
+	told      map[string]*toldOf
 }
 
 // toldOf is who is told of one by one of those that a group waits for.
@@ -87,20 +88,23 @@ func (b *blame) source(watched func() *Watched) collect.Source {
 			b.close()
 		}
 		said, disks := counting(b.counts != nil, b.why), counting(false, b.why)
+		reclaim := disks
 		if b.counts != nil {
-			disks = counting(b.noDisk == nil, b.noDisk)
+			disks, reclaim = counting(b.noDisk == nil, b.noDisk), counting(b.noReclaim == nil, b.noReclaim)
 		}
 		switch {
 		case said != nil && !said.On:
 			m.Remark("nothing is counted, others are estimated from files of the kernel: " + said.Error)
 		case disks != nil && !disks.On:
 			m.Remark("nothing is counted for disks: " + disks.Error)
+		case reclaim != nil && !reclaim.On:
+			m.Remark("nothing is counted in reclaim of memory: " + reclaim.Error)
 		}
 		return func(s *observe.Sample) {
-			s.Host.Counting, s.Host.CountingDisks = said, disks
+			s.Host.Counting, s.Host.CountingDisks, s.Host.CountingReclaim = said, disks, reclaim
 			for i := range s.Groups {
 				one := all[s.Groups[i].Group]
-				s.Groups[i].Blame, s.Groups[i].DiskBlame = one.cpu, one.disk
+				s.Groups[i].Blame, s.Groups[i].DiskBlame, s.Groups[i].Reclaim = one.cpu, one.disk, one.reclaim
 			}
 		}, nil
 	}
@@ -122,8 +126,9 @@ func counting(on bool, why error) *observe.Counting {
 
 // blamed is whom a group waited for.
 type blamed struct {
-	cpu  *observe.Blame
-	disk *observe.DiskBlame
+	cpu     *observe.Blame
+	disk    *observe.DiskBlame
+	reclaim *observe.Reclaim
 }
 
 // read reads what programs have counted of the groups that are watched; they are loaded where they are not. nil:
@@ -159,6 +164,7 @@ func (b *blame) read(w *Watched) (map[string]blamed, error) {
 	for name := range groups {
 		if one := counted[name]; one != nil {
 			all[name] = b.tell(name, one)
+			b.noReclaim = one.NoReclaim
 		}
 	}
 	maps.DeleteFunc(b.told, func(name string, _ *toldOf) bool { return all[name].cpu == nil })
@@ -254,6 +260,9 @@ func (b *blame) tell(name string, w *bpfcount.Waits) (all blamed) {
 		groups, rest := t.disk.split(d.Waited, d.Others)
 		all.disk = &observe.DiskBlame{Waited: d.Waited, Service: d.Service, Own: d.Own, Outside: d.Outside,
 			WrittenBack: d.WrittenBack, Groups: groups, Others: rest + d.Gone, Requests: d.Requests, Lost: d.Lost}
+	}
+	if w.Reclaim != nil {
+		all.reclaim = new(observe.Reclaim(*w.Reclaim))
 	}
 	return all
 }

@@ -311,6 +311,31 @@ func TestDisksAreTold(t *testing.T) {
 	}
 }
 
+// How long groups are in reclaim is told as it was counted, and where that is not counted the sample says why.
+func TestReclaimIsTold(t *testing.T) {
+	c := &fakeCounter{waits: map[string]*bpfcount.Waits{"v": {Own: time.Second, Reclaim: &bpfcount.Reclaim{Limit: 7,
+		Host: 6, LimitThreads: 5, HostThreads: 4, LimitStalls: 3, HostStalls: 2, Lost: 1}}}}
+	b, k := blaming(func() (counter, error) { return c, nil })
+	defer b.stop()
+	s := readBlame(t, b, k)
+	if got := s.Groups[0].Reclaim; !s.Host.CountingReclaim.On || got == nil || *got != (observe.Reclaim{Limit: 7,
+		Host: 6, LimitThreads: 5, HostThreads: 4, LimitStalls: 3, HostStalls: 2, Lost: 1}) {
+		t.Errorf("%+v", got)
+	}
+	c.waits["v"].NoReclaim = &bpfcount.MissingError{Why: bpfcount.OldKernel, Cause: errors.New("no tracepoint")}
+	c.waits["v"].Reclaim = nil
+	m := noMeter()
+	put, err := b.source(k.watched.Load)(t.Context(), m)
+	if err != nil || !strings.Contains(m.Remarked(), "in reclaim of memory") {
+		t.Errorf("it says %q: %v", m.Remarked(), err)
+	}
+	put(s)
+	if why := s.Host.CountingReclaim; why == nil || why.On || why.Why != "old kernel" || !s.Host.CountingDisks.On ||
+		s.Groups[0].Reclaim != nil || s.Groups[0].Blame.Own != time.Second {
+		t.Errorf("%+v, %+v", why, s.Groups[0])
+	}
+}
+
 // Of groups that are gone nothing is kept, and what they had of others stays with the others.
 func TestWhoIsGoneIsForgotten(t *testing.T) {
 	c := &fakeCounter{}

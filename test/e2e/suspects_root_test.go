@@ -150,11 +150,30 @@ func TestSuspectsOfDisk(t *testing.T) {
 // A neighbour that fills the memory which both share, up to a limit of the group above them, is the first suspect of
 // who reads the same file again and again.
 func TestSuspectsOfMemory(t *testing.T) {
+	t.Setenv("TMPDIR", "/var/tmp") // on a disk, also where /tmp is in memory
 	s := newSite(t)
 	s.sharing(map[string]string{"victim": rereads, "guilty": fills, "bystander": idles})
 	r := s.suspects("shared/victim", "--for", "4s")
 	if got := first(r, "memory"); got != "shared/guilty" || r.Nothing {
 		t.Errorf("the first suspect is %q: %s", got, r.Verdict)
+	}
+}
+
+// Who reads a file again and again that is larger than a limit of its own on memory waits for that limit and for nobody
+// else: as counted where BPF programs count reclaim.
+func TestSuspectsOfOwnLimitOnMemory(t *testing.T) {
+	t.Setenv("TMPDIR", "/var/tmp") // on a disk, also where /tmp is in memory
+	s := newSite(t)
+	s.loaded(", memory: {max: 16MiB}", map[string]string{"victim": rereads, "bystander": idles})
+	one := s.suspects("victim", "--for", "4s").Resources[2]
+	requireCounted(t, one.Source)
+	if row := one.Rows[0]; row.Who != attribution.OwnLimit || row.Share < 0.9 || row.Grade != attribution.Counted ||
+		!strings.Contains(one.Source, "BPF programs on reclaim") {
+		t.Errorf("the first row is %+v, by %s", row, one.Source)
+	}
+	without := s.suspects("victim", "--for", "4s", "--no-bpf").Resources[2]
+	if without.Known && (without.Rows[0].Who != attribution.OwnLimit || strings.Contains(without.Source, "BPF")) {
+		t.Errorf("the first row is %+v, by %s", without.Rows[0], without.Source)
 	}
 }
 
@@ -335,8 +354,9 @@ func TestSuspectsAreCounted(t *testing.T) {
 	}
 }
 
-// countedAtDisks skips a test where nothing counts at disks, and where the kernel shows that it could lets it fail.
-func countedAtDisks(t *testing.T, source string) {
+// requireCounted skips a test where nothing counts what Linux 5.11 can, and lets it fail where the kernel shows that it
+// could.
+func requireCounted(t *testing.T, source string) {
 	t.Helper()
 	switch {
 	case !strings.Contains(source, "no BPF programs count"):
@@ -362,7 +382,7 @@ func TestSuspectsOfOneWhoIsAloneAtADisk(t *testing.T) {
 			soon(t, "all readers", func() bool { return len(s.group("victim").Members) >= readers })
 			r := s.suspects("victim", "--for", "4s")
 			one := r.Resources[1]
-			countedAtDisks(t, one.Source)
+			requireCounted(t, one.Source)
 			rows := slices.DeleteFunc(slices.Clone(one.Rows), func(row attribution.Row) bool {
 				return row.Who == attribution.Outside // strangers
 			})
@@ -392,7 +412,7 @@ func TestSuspectsAreCountedAtDisks(t *testing.T) {
 		s.loaded("", map[string]string{"victim": reads, "guilty": guilty, "bystander": idles})
 		r := s.suspects("victim", "--for", "4s")
 		one := r.Resources[1]
-		countedAtDisks(t, one.Source)
+		requireCounted(t, one.Source)
 		if got := first(r, "disk"); got != "guilty" || !strings.Contains(one.Source, "BPF programs on requests") {
 			t.Errorf("the first suspect is %q, by %s", got, one.Source)
 		}

@@ -174,7 +174,7 @@ func BenchmarkBesideALoad(b *testing.B) {
 		if on {
 			check(b, c.Watch(groups.ids))
 		} else {
-			check(b, errors.Join(c.cpu.detach(), c.disk.detach()))
+			check(b, errors.Join(c.cpu.detach(), c.disk.detach(), c.reclaim.detach()))
 		}
 		for _, l := range loads {
 			_, err := io.WriteString(l.in, "\n")

@@ -1,14 +1,15 @@
 // Package bpfcount counts by BPF programs, for CPU groups, how long threads that could run had no CPU, and who ran
-// there meanwhile, and how long their requests to disks took, and whose requests the disks did meanwhile: what no file
-// of the kernel tells. It works alike with cgroup v1, hybrid and v2, as it goes by the directories of the CPU
-// controller.
+// there meanwhile, how long their requests to disks took, and whose requests the disks did meanwhile, and how long they
+// were in reclaim of memory: what no file of the kernel tells, or PSI alone. It works alike with cgroup v1, hybrid and
+// v2, as it goes by the directories of the CPU controller.
 //
-// The programs (count.bpf.c and block.bpf.c, Apache-2.0 or GPL-2.0) are on the kernel's tracepoints of switches and
-// wake-ups, and of requests. They send nothing; what they count is read when somebody wants to know it. They are
-// neither pinned nor attached to anything that outlives the process: they end with it, however it ends.
+// The programs (count.bpf.c, block.bpf.c and reclaim.bpf.c, Apache-2.0 or GPL-2.0) are on the kernel's tracepoints of
+// switches and wake-ups, of requests, and of reclaim. They send nothing; what they count is read when somebody wants to
+// know it. They are neither pinned nor attached to anything that outlives the process: they end with it, however it
+// ends.
 //
-// It takes kernel 5.5 with BTF, for disks 5.11, and CAP_BPF and CAP_PERFMON (before 5.8 CAP_SYS_ADMIN). `make bpf`
-// makes the objects.
+// It takes kernel 5.5 with BTF, for disks and reclaim 5.11, and CAP_BPF and CAP_PERFMON (before 5.8 CAP_SYS_ADMIN).
+// `make bpf` makes the objects.
 package bpfcount
 
 import (
@@ -57,15 +58,20 @@ type Waits struct {
 	Turns, Voluntary, Involuntary, Lost uint64
 	// Disk is for whom it waited at disks; nil where that is not counted.
 	Disk *Disk
+	// Reclaim is how long it was in reclaim of memory; nil where that is not counted, and NoReclaim says why.
+	Reclaim   *Reclaim
+	NoReclaim error
 }
 
 // Counter counts. It is for one goroutine at a time.
 type Counter struct {
-	cpu     *set
-	disk    *disks
-	noDisks error // why disk is nil
-	cpus    int
-	slots   int
+	cpu       *set
+	disk      *disks
+	noDisks   error // why disk is nil
+	reclaim   *set
+	noReclaim error // why reclaim is nil
+	cpus      int
+	slots     int
 
 	names      []string          // by slot; "" of those that are no group's
 	groups     map[uint64]uint32 // slot of a directory
@@ -84,15 +90,15 @@ func Open() (*Counter, error) {
 
 // Close ends the programs, and frees what they counted in.
 func (c *Counter) Close() error {
-	err := c.cpu.Close()
+	err := errors.Join(c.cpu.Close(), c.reclaim.Close())
 	if c.disk != nil {
 		err = errors.Join(err, c.disk.Close())
 	}
-	c.cpu, c.disk = nil, nil
+	c.cpu, c.disk, c.reclaim = nil, nil, nil
 	return err
 }
 
-// open loads programs for a number of slots. That those of disks cannot be loaded is no error.
+// open loads programs for a number of slots. That those of disks, or of reclaim, cannot be loaded is no error.
 func (c *Counter) open(slots int) (err error) {
 	defer func() {
 		if err != nil {
@@ -111,6 +117,7 @@ func (c *Counter) open(slots int) (err error) {
 		return err
 	}
 	c.disk, c.noDisks = openDisks(slots)
+	c.reclaim, c.noReclaim = openReclaim(slots)
 	c.slots, c.names, c.groups, c.generation = slots, []string{outside: "", idle: ""}, map[uint64]uint32{}, 1
 	return nil
 }
@@ -120,6 +127,7 @@ func (c *Counter) attach() error {
 	if err := c.cpu.attach(); err != nil {
 		return missing(errors.Join(err, c.Close()))
 	}
+	c.attachReclaim()
 	if c.disk == nil {
 		return nil
 	}
@@ -234,6 +242,11 @@ func (c *Counter) put(next map[uint64]uint32) error {
 			return err
 		}
 	}
+	if c.reclaim != nil {
+		if err := tell(c.reclaim.loaded.Maps["groups"], c.groups, next); err != nil {
+			return err
+		}
+	}
 	c.groups = next
 	c.generation++
 	return c.cpu.loaded.Variables["generation"].Set(c.generation)
@@ -280,6 +293,9 @@ func (c *Counter) all() (map[string]*Waits, error) {
 			one.Disk = new(*w.Disk)
 			one.Disk.Others = maps.Clone(w.Disk.Others)
 		}
+		if one.Reclaim = nil; w.Reclaim != nil && c.reclaim != nil {
+			one.Reclaim = new(*w.Reclaim)
+		}
 		all[name] = &one
 	}
 	row := make([]byte, word*c.slots)
@@ -310,7 +326,7 @@ func (c *Counter) all() (map[string]*Waits, error) {
 			return nil, err
 		}
 	}
-	return all, nil
+	return all, c.addReclaim(all)
 }
 
 // add adds what was counted on a CPU.

@@ -41,6 +41,8 @@ func TestMain(m *testing.M) {
 		serve()
 	case len(os.Args) == 2 && strings.HasPrefix(os.Args[1], "read "):
 		reading(strings.TrimPrefix(os.Args[1], "read "))
+	case len(os.Args) == 2 && strings.HasPrefix(os.Args[1], "reread "):
+		rereading(strings.TrimPrefix(os.Args[1], "reread "))
 	default:
 		os.Exit(m.Run())
 	}
@@ -456,7 +458,7 @@ func TestKilledLeavesNothing(t *testing.T) {
 	meanwhile := programsNow(t) - before
 	check(t, cmd.Process.Kill())
 	_ = cmd.Wait() // it was killed
-	if want := len(programs) + len(diskPrograms); meanwhile < want {
+	if want := len(programs) + len(diskPrograms) + len(reclaimPrograms); meanwhile < want {
 		t.Errorf("%d programs while it counts, want %d", meanwhile, want)
 	}
 	testhost.WaitFor(t, "no programs are left", func() bool { return programsNow(t) <= before })

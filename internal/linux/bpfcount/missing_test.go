@@ -14,7 +14,8 @@ import (
 
 // Objects are those of their sources: who changes one of these runs `make bpf`.
 func TestObjectsAreOfTheirSources(t *testing.T) {
-	for name, embedded := range map[string][]byte{"count": object, "block": blockObject} {
+	for name, embedded := range map[string][]byte{"count": object, "block": blockObject,
+		"reclaim": reclaimObject} {
 		sums, err := os.ReadFile(name + ".bpf.sums")
 		if err != nil {
 			t.Fatal(err)
@@ -46,6 +47,10 @@ func TestObjectsHaveWhatIsUsed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	reclaim, err := reclaimSpec(32)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, o := range []struct {
 		spec     *ebpf.CollectionSpec
 		programs []string
@@ -57,6 +62,8 @@ func TestObjectsHaveWhatIsUsed(t *testing.T) {
 		{disk, diskPrograms, map[string]uint32{"blame": 32 * 32, "counts": 32, "devices": mostDevices,
 			"groups": directoriesMost, "owners": directoriesMost}, map[string]uint32{"counts": diskCountSize,
 			"devices": deviceSize}},
+		{reclaim, reclaimPrograms, map[string]uint32{"stalls": 32, "groups": directoriesMost},
+			map[string]uint32{"stalls": stallsSize}},
 	} {
 		for _, name := range o.programs {
 			if p := o.spec.Programs[name]; p == nil || p.License != "GPL" || p.Type != ebpf.Tracing {

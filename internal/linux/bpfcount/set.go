@@ -27,7 +27,7 @@ type set struct {
 	loaded        *ebpf.Collection
 	programs      []string // that are attached, in this order
 	links         []link.Link
-	blame, counts *ebpf.Memory
+	blame, counts *ebpf.Memory // nil where the object has no such maps
 }
 
 // sized is an object for a number of slots, with sizes of its maps.
@@ -36,8 +36,10 @@ func sized(object []byte, slots int, sizes map[string]int) (*ebpf.CollectionSpec
 	if err != nil {
 		return nil, fmt.Errorf("read the object of BPF programs: %w", err)
 	}
-	if err := spec.Variables["slots"].Set(uint32(slots)); err != nil {
-		return nil, fmt.Errorf("set the number of slots: %w", err)
+	if v := spec.Variables["slots"]; v != nil {
+		if err := v.Set(uint32(slots)); err != nil {
+			return nil, fmt.Errorf("set the number of slots: %w", err)
+		}
 	}
 	for name, n := range sizes {
 		spec.Maps[name].MaxEntries = uint32(n)
@@ -53,7 +55,11 @@ func load(spec *ebpf.CollectionSpec, programs []string) (*set, error) {
 	}
 	s := &set{loaded: loaded, programs: programs}
 	for name, to := range map[string]**ebpf.Memory{"blame": &s.blame, "counts": &s.counts} {
-		if *to, err = loaded.Maps[name].Memory(); err != nil {
+		m := loaded.Maps[name]
+		if m == nil {
+			continue
+		}
+		if *to, err = m.Memory(); err != nil {
 			return nil, errors.Join(fmt.Errorf("map %s: %w", name, err), s.Close())
 		}
 	}

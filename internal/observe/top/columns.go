@@ -38,6 +38,7 @@ const (
 	cpuThrottled = "bulkhead_group_cpu_throttled_periods_total"
 	cpuHeld      = "bulkhead_group_cpu_throttled_seconds_total"
 	pressure     = "bulkhead_group_pressure_seconds_total"
+	reclaimTime  = "bulkhead_group_reclaim_seconds_total"
 	charged      = "bulkhead_group_memory_charged_bytes"
 	limitHits    = "bulkhead_group_memory_limit_hits_total"
 	highHits     = "bulkhead_group_memory_high_hits_total"
@@ -72,7 +73,7 @@ const (
 var Columns = []Column{
 	{Name: "cpu", Title: "CPU", Width: 5, Least: 0.05, Help: "cores in use", From: []string{cpuTime},
 		of: rated(cpuTime, cores)},
-	{Name: "wait", Title: "WAIT", Width: 6, Least: 1, From: []string{pressure},
+	{Name: "wait", Title: "WAIT", Width: 6, Least: 1, From: []string{pressure, reclaimTime},
 		Help: "time in which a task waited: for CPU (c), memory (m) or disks (d)", of: waits},
 	{Name: "held", Title: "HELD", Width: 5, Least: 1, From: []string{cpuThrottled, cpuPeriods},
 		Help: "periods in which the CPU limit held it back", of: held},
@@ -156,15 +157,25 @@ func summed(metric string, place int, label string) func(*State, string) Cell {
 }
 
 // waits is what a group waits for most.
+// waited is the part of the time in which a task of a group waited for a resource, by PSI. Of memory it is that in
+// which one was in reclaim, as BPF programs counted it, where the kernel has no PSI of the group.
+func (s *State) waited(group, resource string) (part float64, known bool) {
+	if part, known = s.sum(pressure, group, true, resource, "some"); known || resource != "memory" {
+		return part, known
+	}
+	return s.sum(reclaimTime, group, true)
+}
+
 func waits(s *State, group string) Cell {
 	most, what := -1.0, ""
 	for _, r := range []struct{ resource, letter string }{{"cpu", "c"}, {"memory", "m"}, {"io", "d"}} {
-		if v, ok := s.sum(pressure, group, true, r.resource, "some"); ok && v > most {
+		if v, ok := s.waited(group, r.resource); ok && v > most {
 			most, what = v, r.letter
 		}
 	}
+	_, psi := s.sum(pressure, group, true)
 	switch {
-	case most < 0:
+	case most < 0, most < waitsFrom && !psi: // it may wait for others than memory
 		return unknown
 	case most < 0.0005:
 		return known(0, "0%")

@@ -96,7 +96,7 @@ func (s *State) Reasons(group string) (all []Reason) {
 
 // waitsFor says whether a group waits for a resource; where that is not known, whether the host does.
 func (s *State) waitsFor(group, resource string) bool {
-	part, known := s.sum(pressure, group, true, resource, "some")
+	part, known := s.waited(group, resource)
 	if !known {
 		part, _ = s.sum(hostPressure, "", true, resource, "some")
 	}
@@ -125,6 +125,10 @@ func (s *State) shares(group string, say func(string, ...any)) {
 		return
 	}
 	text := "How long its tasks wait is not known: no PSI of this group."
+	if part, known := s.waited(group, "memory"); known {
+		text = "A task of it waits for: memory " + percent(part) + " of the time, as BPF programs count it. How long " +
+			"for CPUs and disks is not known: no PSI of this group."
+	}
 	if of := texts(hostPressure, ""); of != "" {
 		text += " Of the whole host a task waits for: " + of + " of the time."
 	}

@@ -47,7 +47,7 @@ func (h *Host) Named() (all Cells) {
 // Waits are the parts of the time in which a task of a group waited, by what for: wait_cpu, wait_memory and wait_disk.
 func (s *State) Waits(group string) (all Cells) {
 	for resource, name := range map[string]string{"cpu": "wait_cpu", "memory": "wait_memory", "io": "wait_disk"} {
-		if v, ok := s.sum(pressure, group, true, resource, "some"); ok {
+		if v, ok := s.waited(group, resource); ok {
 			all.Add(name, known(v, percent(v)))
 		}
 	}
@@ -90,7 +90,7 @@ func (s *State) Verdict(group string) Verdict {
 	holders := s.Holders(group)
 	waiting := Verdict{v.Alarm, "waits", ""}
 	for _, r := range waitable {
-		if c, known := s.sum(pressure, group, true, r.resource, "some"); known && c == wait.Value {
+		if c, known := s.waited(group, r.resource); known && c == wait.Value {
 			waiting.Text = "waits for " + r.name + ", " + percent(c) + " of the time"
 		}
 	}

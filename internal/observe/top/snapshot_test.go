@@ -141,3 +141,35 @@ func TestChanges(t *testing.T) {
 		}
 	}
 }
+
+// Where the kernel has no PSI of a group, its wait for memory is that of reclaim, as BPF programs count it.
+func TestReclaimWithoutPSI(t *testing.T) {
+	after := func(limit, host time.Duration) *State {
+		var r Reel
+		for i := range time.Duration(2) {
+			s := observetest.Sample(t)
+			s.At = s.At.Add(i * 5 * time.Second)
+			s.Groups[0].Usage.Pressure = nil
+			s.Groups[0].Reclaim.Limit += i * limit
+			s.Groups[0].Reclaim.Host += i * host
+			r.AppendSample(s)
+		}
+		return r.State(1)
+	}
+	s := after(1500*time.Millisecond, 500*time.Millisecond)
+	if got := s.Waits("mysql3306"); len(got.Shown) != 1 || got.Shown["wait_memory"] != "40%" {
+		t.Errorf("it waits for %+v", got)
+	}
+	if got := waits(s, "mysql3306").Text; got != "40%m" {
+		t.Errorf("its line says %q", got)
+	}
+	if v := s.Verdict("mysql3306"); !v.Alarm {
+		t.Errorf("it waits for memory, and the verdict is %+v", v)
+	}
+	if got := waits(after(0, 0), "mysql3306"); got.Known {
+		t.Errorf("it may wait for CPUs and disks, and its line says %q", got.Text)
+	}
+	if got := s.Why("mysql3306")[0]; !strings.HasPrefix(got, "A task of it waits for: memory 40% of the time, as") {
+		t.Errorf("it says %q", got)
+	}
+}
