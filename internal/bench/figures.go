@@ -28,7 +28,10 @@ func (t *trial) read(s *sampler.Sampler, began time.Time, length time.Duration) 
 		}
 		at := func(seconds float64) time.Time { return began.Add(time.Duration(seconds * float64(time.Second))) }
 		// The time in which a policy is put in force belongs to neither phase.
-		begin := min(m.Ready+0.25, end)
+		begin := m.Ready + 0.25
+		if begin >= end { // it came too late to show anything
+			continue
+		}
 		for figure, x := range s.Figures(at(begin), at(end)) {
 			t.figures[m.Name+"."+figure] = x
 		}

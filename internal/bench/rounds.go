@@ -32,8 +32,7 @@ func (r *rounds) keep(trials map[string]*trial, wanted int) (again string) {
 	return ""
 }
 
-// alone is what the loads of the control arm did together in its second run, of what they did in the first of a round,
-// in percent; NaN without any. How loads without a policy divide the CPUs may differ between runs of a quiet machine.
+// alone is what the loads of the control arm did together in its second run, of the first, in percent; NaN without any.
 func (r *rounds) alone(trials map[string]*trial) float64 {
 	var did [2]float64
 	for i, arm := range []string{r.scenario.Control, scenario.Again} {

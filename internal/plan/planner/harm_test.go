@@ -13,11 +13,15 @@ import (
 
 // someLive is a host whose processes use the CPU and are connected as it says, whoever asks.
 type someLive struct {
-	cores  float64 // each process, in a second
-	client string  // the instance that each process is connected to
+	cores   float64        // each process, in a second
+	client  string         // the instance that each process is connected to
+	watched *time.Duration // for how long, in all
 }
 
-func (l someLive) Cores(ids []procfs.ID, _ time.Duration) map[procfs.ID]float64 {
+func (l someLive) Cores(ids []procfs.ID, during time.Duration) map[procfs.ID]float64 {
+	if l.watched != nil {
+		*l.watched += during
+	}
 	all := map[procfs.ID]float64{}
 	for _, id := range ids {
 		all[id] = l.cores
@@ -138,6 +142,21 @@ func TestNotesOfHarm(t *testing.T) {
 		}
 		if all := strings.Join(got, "\n"); (tt.want == "") != (len(got) == 0) || !strings.Contains(all, tt.want) {
 			t.Errorf("%s: said %q, want %q", name, all, tt.want)
+		}
+	}
+}
+
+// A plan takes no longer than it must: who is below half of a limit is watched for 0.1 s, who is above it for 1.1 s.
+func TestBusyGroupsAreWatchedOnce(t *testing.T) {
+	for cores, want := range map[float64]time.Duration{0.1: 100 * time.Millisecond, 2: 1100 * time.Millisecond} {
+		var watched time.Duration
+		in := input(cpuOnly(), group("b", settings("group", "cpu.limit", policy.Cores(500))))
+		proc := procfs.Process{ID: procfs.ID{PID: 100, Start: 1}, PPID: 1, Comm: "postgres", Exe: "/usr/bin/postgres",
+			Args: []string{"postgres"}, State: 'S', Threads: 8}
+		in.Classified.Placements = []classify.Placement{{Process: proc, Group: "b", By: classify.ByRule}}
+		in.Live = someLive{cores: cores, watched: &watched}
+		if Make(in); watched != want {
+			t.Errorf("%v cores: watched for %v, want %v", cores, watched, want)
 		}
 	}
 }
