@@ -148,12 +148,13 @@ func TestNotesOfHarm(t *testing.T) {
 
 // A plan takes no longer than it must: who is below half of a limit is watched for 0.1 s, who is above it for 1.1 s.
 func TestBusyGroupsAreWatchedOnce(t *testing.T) {
-	for cores, want := range map[float64]time.Duration{0.1: 100 * time.Millisecond, 2: 1100 * time.Millisecond} {
+	for cores, want := range map[float64]time.Duration{0.9: 100 * time.Millisecond, 2.5: 1100 * time.Millisecond} {
 		var watched time.Duration
-		in := input(cpuOnly(), group("b", settings("group", "cpu.limit", policy.Cores(500))))
-		proc := procfs.Process{ID: procfs.ID{PID: 100, Start: 1}, PPID: 1, Comm: "postgres", Exe: "/usr/bin/postgres",
-			Args: []string{"postgres"}, State: 'S', Threads: 8}
-		in.Classified.Placements = []classify.Placement{{Process: proc, Group: "b", By: classify.ByRule}}
+		g := group("b", settings("group", "cpu.limit", policy.Cores(2*policy.One)))
+		g.Role = policy.RoleDatabase
+		in := input(legacyHost(), g)
+		in.Classified.Placements = []classify.Placement{{Group: "b", By: classify.ByRule, Process: procfs.Process{
+			ID: procfs.ID{PID: 100, Start: 1}, PPID: 1, Exe: "/usr/bin/postgres", State: 'S', Threads: 3}}}
 		in.Live = someLive{cores: cores, watched: &watched}
 		if Make(in); watched != want {
 			t.Errorf("%v cores: watched for %v, want %v", cores, watched, want)
