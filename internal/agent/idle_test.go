@@ -85,17 +85,7 @@ func benchmarkIdle(b *testing.B, how string) {
 	}
 	agent, end := startCopy(b, state)
 	time.Sleep(10 * time.Second) // the first looks read everything
-	events := func() float64 {
-		c, err := client.Dial(b.Context(), state+"/agent.sock", state)
-		if err != nil || c == nil {
-			b.Fatalf("the agent does not answer: %v", err)
-		}
-		st, err := c.Status(b.Context())
-		if err != nil {
-			b.Fatal(err)
-		}
-		return float64(st.Agent.Events)
-	}
+	events := func() float64 { return float64(status(b, state).Agent.Events) }
 	before := events()
 	from := usedCPU(b, agent.Pid)
 	time.Sleep(watch)
@@ -138,6 +128,12 @@ func (s silence) Close() error {
 // sawMiss says whether a database has just missed what it is promised.
 func sawMiss(b *testing.B, state string) bool {
 	b.Helper()
+	return slices.ContainsFunc(status(b, state).SLO, func(s api.SLO) bool { return s.Slack != nil && *s.Slack < 0 })
+}
+
+// status asks the agent of a state directory.
+func status(b *testing.B, state string) *api.Status {
+	b.Helper()
 	c, err := client.Dial(b.Context(), state+"/agent.sock", state)
 	if err != nil || c == nil {
 		b.Fatalf("the agent does not answer: %v", err)
@@ -146,7 +142,7 @@ func sawMiss(b *testing.B, state string) bool {
 	if err != nil {
 		b.Fatal(err)
 	}
-	return slices.ContainsFunc(st.SLO, func(s api.SLO) bool { return s.Slack != nil && *s.Slack < 0 })
+	return st
 }
 
 // memoryMiB is a size of /proc/PID/status: VmRSS is the resident set, VmHWM the largest one so far, RssFile the part of
