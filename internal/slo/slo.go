@@ -5,11 +5,11 @@
 //
 // What Step promises, whatever it is shown (its tests hold each):
 //
-//   - Only limits of CPU, of disk bandwidth and operations, and of egress change; never memory, never CPU sets, never
-//     a group whose role is database.
+//   - Only weights and limits of CPU, and limits of disk bandwidth and operations and of egress change; never memory,
+//     never CPU sets, never a group whose role is database.
 //   - A value lies between the floor and the ceiling of its knob, and never above what the policy says.
 //   - A group of role helper, whose work is to end, keeps half of what it wants, unless its floor is named: of CPU
-//     half of the most that it wanted since it was squeezed, of a disk half of what the policy gives.
+//     half of the most that it wanted since it was squeezed, of a disk half of what the policy gives. Its weight stays.
 //   - A step squeezes or gives one knob at most. After either it waits until all that it is shown is of after that;
 //     where a squeeze has shown no gain by then, 10 s.
 //   - A group sees at most MostChanges changes in ChangeWindow, those that give everything back included.
@@ -117,7 +117,7 @@ type Knob struct {
 // allowed tells whether the loop may change the knob at all.
 func (k Knob) allowed() bool {
 	switch k.Key {
-	case policy.KeyCPULimit, policy.KeyIOReadBandwidth, policy.KeyIOReadIOPS, policy.KeyIOWriteBandwidth,
+	case policy.KeyCPUWeight, policy.KeyCPULimit, policy.KeyIOReadBandwidth, policy.KeyIOReadIOPS, policy.KeyIOWriteBandwidth,
 		policy.KeyIOWriteIOPS, policy.KeyNetworkEgressMax:
 		return true
 	}
@@ -126,14 +126,18 @@ func (k Knob) allowed() bool {
 
 // Bounds is what a knob may be set to, in the unit of its key.
 type Bounds struct {
-	Floor   float64 // 0 is the least floor: 0.05 cores, or 5 % of the ceiling; of a helper half of what it wants
+	// Floor 0 is the least floor: 0.05 cores, a weight of 1, or 5 % of the ceiling; of a helper half of what it wants.
+	Floor   float64
 	Ceiling float64 // the limit of the policy, or the whole resource where the policy has none
 }
 
 // floor is the floor of a group that is no helper.
 func (b Bounds) floor(k Knob) float64 {
 	least := floorPart * b.Ceiling
-	if k.Key == policy.KeyCPULimit {
+	switch k.Key {
+	case policy.KeyCPUWeight:
+		least = 1
+	case policy.KeyCPULimit:
 		least = floorCores
 	}
 	return math.Max(b.Floor, least)
@@ -145,7 +149,7 @@ type Candidate struct {
 	Bounds
 	Role  policy.Role
 	Share float64 // of the resource that the database waits for, 0 to 1
-	Use   float64 // in the unit of the knob
+	Use   float64 // in the unit of the knob; a weight is always used up
 	// Wanted is what it would use without any limit, of cpu.limit; 0: it is not known.
 	Wanted float64
 }
@@ -155,6 +159,9 @@ func (c Candidate) floor() float64 {
 	least := c.Bounds.floor(c.Knob)
 	if c.Role != policy.RoleHelper || c.Floor > 0 {
 		return least
+	}
+	if c.Key == policy.KeyCPUWeight { // no weight leaves it half of what it wants for certain
+		return c.Ceiling
 	}
 	wanted := c.Ceiling
 	if c.Key == policy.KeyCPULimit {

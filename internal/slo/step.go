@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"bulkhead/internal/policy"
 )
 
 // Loop is what one database is promised and how far the loop may go for it.
@@ -239,11 +241,19 @@ func (r *run) judged() bool {
 	return false
 }
 
-// squeeze lowers the knob of who is to blame most and can be lowered, or says that there is none.
+// squeeze lowers the knob of who is to blame most and can be lowered, or says that there is none. A weight goes before
+// the limits of its group: it takes nothing that nobody else wants, and it works all the time, where a limit has the
+// group run as hard as before for a part of each period (docs/slo.md has what was measured).
 func (r *run) squeeze(byKnob map[Knob]Candidate, raw float64) {
 	suspects := slices.SortedFunc(maps.Values(byKnob), func(a, b Candidate) int {
 		if a.Share != b.Share {
 			return map[bool]int{true: -1, false: 1}[a.Share > b.Share]
+		}
+		if a.Group == b.Group && a.Key != b.Key && policy.KeyCPUWeight == b.Key {
+			return 1
+		}
+		if a.Group == b.Group && a.Key != b.Key && policy.KeyCPUWeight == a.Key {
+			return -1
 		}
 		return order(a.Knob, b.Knob)
 	})
@@ -309,6 +319,9 @@ func (r *run) lower(c Candidate) (float64, bool) {
 		now, from = held.Value, max(c.Use, deepest*held.Value)
 	}
 	value := min(now, from) * min(shrink, max(deepest, aim/r.Load))
+	if c.Key == policy.KeyCPUWeight { // at once: it costs the group nothing while the others want nothing
+		value = 0
+	}
 	if held.Given && r.Load < nearMiss {
 		value = held.Prior
 	}

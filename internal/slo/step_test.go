@@ -32,8 +32,8 @@ func drawCandidates(t *rapid.T) []Candidate {
 		case "backup":
 			role = policy.RoleHelper
 		}
-		for _, key := range []policy.Key{policy.KeyCPULimit, policy.KeyIOReadBandwidth, policy.KeyMemoryMax,
-			policy.KeyCPUCPUs} {
+		for _, key := range []policy.Key{policy.KeyCPULimit, policy.KeyCPUWeight, policy.KeyIOReadBandwidth,
+			policy.KeyMemoryMax, policy.KeyCPUCPUs} {
 			if rapid.IntRange(0, 4).Draw(t, "left out") == 0 {
 				continue
 			}
@@ -238,6 +238,35 @@ func TestSteps(t *testing.T) {
 				t.Fatalf("did %+v, not %v", got, c.want)
 			}
 		})
+	}
+}
+
+// A weight goes down to its floor at once, before the limit of its group, and comes back in parts after it.
+func TestWeight(t *testing.T) {
+	weight := Candidate{Knob: Knob{Group: "reports", Key: policy.KeyCPUWeight}, Role: policy.RoleBatch, Share: 0.5,
+		Bounds: Bounds{Floor: 10, Ceiling: 3000}, Use: 3000}
+	o := Observation{Known: true, Value: 0.5, Candidates: []Candidate{batch(cpu, 2), weight}}
+	helper := weight
+	helper.Role, helper.Floor = policy.RoleHelper, 0
+	of := Observation{Known: true, Value: 0.5, Candidates: []Candidate{helper}}
+	if _, all := steps(waits, State{}, of, 1); !reflect.DeepEqual(verbs(all), []Verb{Nobody}) {
+		t.Fatalf("did %+v to a helper whose floor nobody named", all)
+	}
+	s, all := steps(waits, State{}, o, 1)
+	if want := []Action{{Squeeze, weight.Knob, 10, "the target is missed"}}; !reflect.DeepEqual(all, want) {
+		t.Fatalf("did %+v, not %+v", all, want)
+	}
+	s, all = steps(waits, s, o, 15)
+	if !reflect.DeepEqual(verbs(all), []Verb{Squeeze}) || all[0].Knob != cpu || s.Held[weight.Knob].Value != 10 {
+		t.Fatalf("did %+v", all)
+	}
+	o.Value = 0.01
+	if _, all = steps(waits, s, o, 10); len(all) == 0 || all[0].Verb != Give || all[0].Knob != cpu {
+		t.Fatalf("with slack it did %+v", all)
+	}
+	delete(s.Held, cpu)
+	if _, all = steps(waits, s, o, 10); len(all) == 0 || all[0].Verb != Give || all[0].Value != 310 {
+		t.Fatalf("with slack, and the limit given back, it did %+v", all)
 	}
 }
 

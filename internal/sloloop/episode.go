@@ -122,7 +122,7 @@ func amount(key policy.Key, v float64) string {
 	switch key {
 	case policy.KeyCPULimit:
 		return policy.Cores(max(1, int64(v*100+0.5)) * policy.One / 100).String()
-	case policy.KeyIOReadIOPS, policy.KeyIOWriteIOPS:
+	case policy.KeyIOReadIOPS, policy.KeyIOWriteIOPS, policy.KeyCPUWeight:
 		return strconv.FormatInt(max(1, int64(v+0.5)), 10)
 	}
 	return policy.Rate(max(1000, int64(v/1000+0.5)*1000)).String()

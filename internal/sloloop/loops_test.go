@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"bulkhead/internal/api"
+	"bulkhead/internal/classify"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/metrics"
@@ -460,3 +461,17 @@ func TestAmounts(t *testing.T) {
 }
 
 func (l *Loops) watch(h *host) { l.take(context.Background(), h) }
+
+// A weight of the policy may be lowered; that of an idle group has no effect.
+func TestWeights(t *testing.T) {
+	own := policy.Setting{Key: policy.KeyCPUWeight, Value: policy.Weight(100)}
+	idle := policy.Setting{Key: policy.KeyCPUIdle, Value: policy.Flag(true)}
+	for _, c := range []struct {
+		settings policy.Settings
+		want     float64
+	}{{policy.Settings{own}, 100}, {policy.Settings{own, idle}, 0}, {nil, 0}} {
+		if got := weightOf(&classify.Group{Settings: c.settings}); got.Ceiling != c.want {
+			t.Errorf("%v: %g, not %g", c.settings, got.Ceiling, c.want)
+		}
+	}
+}

@@ -121,7 +121,7 @@ func (l *Loops) candidates(one *loop, report *attribution.Report, at seen, most 
 			continue
 		}
 		resource := "disk"
-		if c.Key == policy.KeyCPULimit {
+		if c.Key == policy.KeyCPULimit || c.Key == policy.KeyCPUWeight {
 			resource = "cpu"
 		}
 		for _, r := range report.Resources {
@@ -142,6 +142,9 @@ func (l *Loops) candidates(one *loop, report *attribution.Report, at seen, most 
 					c.Wanted += max(0, *g.CPU) + max(0, *g.Waited)
 				}
 			}
+		}
+		if c.Key == policy.KeyCPUWeight {
+			c.Use = c.Ceiling
 		}
 		one.cold[c.Knob] = c
 		all = append(all, c.Candidate)

@@ -100,7 +100,8 @@ func squeezable(p policy.SLOPart, g *classify.Group) bool {
 	return slices.Contains(p.Squeeze, g.Path) || slices.Contains(p.Squeeze, g.Written)
 }
 
-// knobsOf are the limits of a group that may be lowered: that of the CPU, and those of disks that the policy has.
+// knobsOf are what of a group may be lowered: its weight and its limit of the CPU, and those of disks that the policy
+// has.
 // Limits for which a person has set an override are left alone.
 func knobsOf(v *transaction.View, p policy.SLOPart, g *classify.Group) (all []candidate) {
 	cpu := candidate{}
@@ -112,7 +113,7 @@ func knobsOf(v *transaction.View, p policy.SLOPart, g *classify.Group) (all []ca
 	}
 	s, _ := g.Settings.Get(policy.KeyCPULimit, "")
 	cpu.limit(s.Value)
-	all = append(all, cpu)
+	all = append(all, cpu, weightOf(g))
 	for _, key := range []policy.Key{policy.KeyIOReadBandwidth, policy.KeyIOReadIOPS, policy.KeyIOWriteBandwidth,
 		policy.KeyIOWriteIOPS} {
 		all = append(all, onDisks(g, key)...)
@@ -130,6 +131,16 @@ func knobsOf(v *transaction.View, p policy.SLOPart, g *classify.Group) (all []ca
 			return !o.IsSLO() && o.Group == c.Group && o.Key == c.Key && o.On == c.On
 		})
 	})
+}
+
+// weightOf is the weight that the policy gives a group. That of an idle one has no effect.
+func weightOf(g *classify.Group) (c candidate) {
+	if idle, _ := g.Settings.Get(policy.KeyCPUIdle, ""); idle.Value != policy.Flag(true) {
+		c.Knob = slo.Knob{Group: g.Path, Key: policy.KeyCPUWeight}
+		s, _ := g.Settings.Get(policy.KeyCPUWeight, "")
+		c.limit(s.Value)
+	}
+	return c
 }
 
 // onDisks are the limits of one kind that the policy has for a group, one for each target that it names.
@@ -178,6 +189,8 @@ func number(v policy.Value) (float64, bool) {
 	case policy.Rate:
 		return float64(v), true
 	case policy.IOPS:
+		return float64(v), true
+	case policy.Weight:
 		return float64(v), true
 	}
 	return 0, false

@@ -31,6 +31,13 @@ func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "bulkhead" {
 		os.Exit(cli.Main(os.Args[1:], os.Exit))
 	}
+	if len(os.Args) > 1 && os.Args[1] == askArg {
+		if err := askMain(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if err := testhost.SetSurroundings(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

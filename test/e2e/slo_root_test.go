@@ -123,11 +123,11 @@ func TestSLOAgentKilled(t *testing.T) {
 		s.start("run", group, "--", "sh", "-c", spins)
 		soon(t, "the load of "+group, func() bool { return len(s.group(group).Members) > 0 })
 	}
-	quota := func() string { return s.read("cpu", "reports", "cpu.cfs_quota_us") }
+	shares := func() string { return s.read("cpu", "reports", "cpu.shares") }
 	agent := s.agent()
 	lowered := func() {
 		t.Helper()
-		for end := time.Now().Add(2 * time.Minute); quota() == "100000"; time.Sleep(100 * time.Millisecond) {
+		for end := time.Now().Add(2 * time.Minute); shares() == "1024"; time.Sleep(100 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("nothing is lowered: %+v", s.sloOf())
 			}
@@ -135,17 +135,17 @@ func TestSLOAgentKilled(t *testing.T) {
 	}
 	lowered()
 	told := s.sloOf()
-	if text := s.must("status"); len(told.Held) != 1 || !strings.Contains(text, "holds reports:cpu.limit=") {
+	if text := s.must("status"); len(told.Held) != 1 || !strings.Contains(text, "holds reports:cpu.weight=1 ") {
 		t.Errorf("status says %+v\n%s", told, text)
 	}
 	agent.signal(syscall.SIGKILL)
 	killed := time.Now()
-	for quota() != "100000" && time.Since(killed) < time.Minute {
+	for shares() != "1024" && time.Since(killed) < time.Minute {
 		time.Sleep(20 * time.Millisecond)
 	}
 	t.Logf("the policy's value was in force again %s after the agent was killed", time.Since(killed))
-	if q := quota(); q != "100000" {
-		t.Errorf("a minute after the agent was killed the quota is %s", q)
+	if q := shares(); q != "1024" {
+		t.Errorf("a minute after the agent was killed cpu.shares is %s", q)
 	}
 	agent.ends()
 	agent = s.agent()
@@ -153,18 +153,18 @@ func TestSLOAgentKilled(t *testing.T) {
 	time.Sleep(time.Second) // stopped in the midst of a change it would hold the lock; the next one is 2 s away
 	agent.signal(syscall.SIGSTOP)
 	stopped := time.Now()
-	for quota() != "100000" && time.Since(stopped) < time.Minute {
+	for shares() != "1024" && time.Since(stopped) < time.Minute {
 		time.Sleep(20 * time.Millisecond)
 	}
 	t.Logf("and %s after it was stopped", time.Since(stopped))
-	if q := quota(); q != "100000" {
-		t.Errorf("a minute after the agent was stopped the quota is %s", q)
+	if q := shares(); q != "1024" {
+		t.Errorf("a minute after the agent was stopped cpu.shares is %s", q)
 	}
 	agent.signal(syscall.SIGCONT)
 	lowered()
 	agent.signal(syscall.SIGTERM)
 	agent.ends()
-	soon(t, "the policy's value after the agent ended", func() bool { return quota() == "100000" })
+	soon(t, "the policy's value after the agent ended", func() bool { return shares() == "1024" })
 	s.must("release", "--all") // after the watchdog, which writes into the history
 	for _, e := range s.history() {
 		if e.Verb == "squeeze" {
