@@ -1,6 +1,8 @@
 package sampling
 
 import (
+	"maps"
+
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/linux/accounting"
 )
@@ -13,15 +15,18 @@ type processes struct {
 	of    func(pid int) (accounting.Process, error)
 	clock func() uint64 // ticks since the boot
 	at    uint64        // of the last reading
+	look  int           // its number
 	known map[int]member
 	owed  map[string]amounts // by group: what is to be taken off
+	did   map[string]amounts // by group, in the last reading
 }
 
-// member is a process of a group.
+// member is a process of a group, and the last reading in which it was there.
 type member struct {
 	accounting.Process
 
 	group string
+	look  int
 }
 
 // amounts are what processes did.
@@ -32,17 +37,22 @@ const page = 4096
 
 // read gives what was done since the last reading, by the groups that processes sit in. One that was not seen then
 // counts as a whole if it has started since, and else from now on. Of a group of which no thread ran since then nothing
-// is read. alive says whether the first thread of a process is there.
+// is read. alive says whether the first thread of a process is there. What it gives holds until the next reading.
 func (p *processes) read(w *Watched, ran func(group string) bool, alive func(pid int) bool) map[string]amounts {
 	if p.of == nil {
 		return nil
 	}
-	at := p.clock()
-	idle := func(group string) bool { return p.known != nil && !ran(group) }
-	now, did := make(map[int]member, len(p.known)), map[string]amounts{}
+	at, first := p.clock(), p.known == nil
+	if first {
+		p.known, p.owed, p.did = map[int]member{}, map[string]amounts{}, map[string]amounts{}
+	}
+	p.look++
+	clear(p.did)
+	idle := func(group string) bool { return !first && !ran(group) }
 	for pid, m := range p.known {
 		if _, watched := w.tasks[m.group]; watched && idle(m.group) && alive(pid) {
-			now[pid] = m
+			m.look = p.look
+			p.known[pid] = m
 		}
 	}
 	for group, dirs := range w.tasks {
@@ -56,47 +66,41 @@ func (p *processes) read(w *Watched, ran func(group string) bool, alive func(pid
 				if err != nil {
 					continue
 				}
-				now[pid] = member{a, group}
 				before, there := p.known[pid]
-				if there || p.known != nil && a.Started >= p.at {
-					did[group] = did[group].plus(amountsOf(before.Process, a))
+				p.known[pid] = member{a, group, p.look}
+				if there || !first && a.Started >= p.at {
+					p.did[group] = p.did[group].plus(amountsOf(before.Process, a))
 				}
 			}
 		}
 	}
-	off, owed := p.inherited(now), map[string]amounts{}
-	for group := range w.tasks { // what an idle one owes stays
-		if rest := p.owed[group].plus(off[group]); rest != (amounts{}) {
-			owed[group] = rest
-		}
+	p.inherit()
+	maps.DeleteFunc(p.known, func(_ int, m member) bool { return m.look != p.look })
+	maps.DeleteFunc(p.owed, func(group string, _ amounts) bool { _, watched := w.tasks[group]; return !watched })
+	for group, f := range p.did { // what an idle one owes stays
+		p.did[group], p.owed[group] = f.less(p.owed[group])
 	}
-	for group, f := range did {
-		did[group], owed[group] = f.less(owed[group])
-	}
-	p.known, p.owed, p.at = now, owed, at
-	return did
+	p.at = at
+	return p.did
 }
 
-// inherited is what was counted of processes that are gone, by the group of the nearest ancestor that lives, which has
-// it as its own now.
-func (p *processes) inherited(now map[int]member) map[string]amounts {
-	off := map[string]amounts{}
-	for pid, gone := range p.known {
-		if _, lives := now[pid]; lives {
+// inherit has what was counted of processes that are gone be owed by the group of the nearest ancestor that lives,
+// which has it as its own now.
+func (p *processes) inherit() {
+	lives := func(m member) bool { return m.look == p.look }
+	for _, gone := range p.known {
+		if lives(gone) {
 			continue
 		}
-		parent := gone.Parent
+		heir := p.known[gone.Parent]
 		for range p.known { // its ancestors may be gone, too
-			if _, lives := now[parent]; lives {
+			if lives(heir) {
+				p.owed[heir.group] = p.owed[heir.group].plus(amountsOf(accounting.Process{}, gone.Process))
 				break
 			}
-			parent = p.known[parent].Parent
-		}
-		if heir, lives := now[parent]; lives {
-			off[heir.group] = off[heir.group].plus(amountsOf(accounting.Process{}, gone.Process))
+			heir = p.known[heir.Parent]
 		}
 	}
-	return off
 }
 
 // amountsOf is what was done between two readings. Of calls at most one for each page that was moved counts: others

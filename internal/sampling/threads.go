@@ -2,6 +2,7 @@ package sampling
 
 import (
 	"context"
+	"maps"
 	"path"
 	"time"
 
@@ -27,10 +28,38 @@ type threads struct {
 
 	at    time.Time // of the last reading
 	of    *Watched  // what was watched then
-	known map[int]ctxswitch.Thread
-	tids  map[cgroup.Dir][]int // the threads of a directory, as listed last
-	spent map[cgroup.Dir]int64 // what used told, of those that are counted
-	sums  map[string]work      // by group
+	look  int       // the number of the reading
+	known map[int]thread
+	dirs  map[cgroup.Dir]directory
+	sums  map[string]work // by group; what is in it is not changed
+
+	// Of the reading under way; what they hold is kept as room for the next one.
+	fresh []reading // threads that are new or did something
+	next  map[cgroup.Dir]directory
+	did   map[string]work
+}
+
+// thread is a thread as it was read last, and the last reading in which it was there.
+type thread struct {
+	ctxswitch.Thread
+
+	look int
+}
+
+// reading is what was read of a thread.
+type reading struct {
+	ctxswitch.Thread
+
+	tid int
+}
+
+// directory is what was read last of one.
+type directory struct {
+	tids   []int
+	listed bool // tids are known
+	// What used told.
+	spent   int64
+	counted bool
 }
 
 // work is what threads of a group did.
@@ -39,7 +68,7 @@ type work struct {
 
 	amounts
 
-	ranOn map[int]time.Duration
+	ranOn map[int]time.Duration // nil: they did not run
 }
 
 func newThreads(root *sysroot.FS) *threads {
@@ -64,14 +93,20 @@ func spentBy(files *metrics.Reader) func(*cgroup.Tree, cgroup.Dir) (microseconds
 	}
 }
 
-// tidsOf are the threads of a directory: those of the last list where it slept since, else they are listed anew. One
-// that is gone has none.
-func (t *threads) tidsOf(w *Watched, d cgroup.Dir, still bool) (tids []int, listed bool) {
-	if tids, listed = t.tids[d]; still && listed && w == t.of {
-		return tids, true
+// directory looks at a directory. Its threads are those of the last list where it has used no CPU time since the last
+// reading, which still says, else they are listed anew. One that is gone has none.
+func (t *threads) directory(w *Watched, d cgroup.Dir) (now directory, still bool) {
+	before := t.dirs[d]
+	if t.used != nil {
+		now.spent, now.counted = t.used(w.tree, d)
+	}
+	still = now.counted && before.counted && now.spent == before.spent
+	if still && before.listed && w == t.of {
+		return before, true
 	}
 	tids, err := t.list(w.tree, d)
-	return tids, err == nil
+	now.tids, now.listed = tids, err == nil // else it is tried again the next time
+	return now, still
 }
 
 // source reads every thread of the groups that are watched. Of a directory that has used no CPU time since the last
@@ -79,74 +114,99 @@ func (t *threads) tidsOf(w *Watched, d cgroup.Dir, still bool) (tids []int, list
 // before the agent's next full look: a fork and an exit take CPU time, so that one can come or go without any only when
 // somebody moves it.
 func (t *threads) source(k *Kernel) collect.Source {
+	t.dirs, t.next, t.did = map[cgroup.Dir]directory{}, map[cgroup.Dir]directory{}, map[string]work{}
 	return func(ctx context.Context, m *collect.Meter) (collect.Put, error) {
 		w := k.watched.Load()
 		now := time.Now()
-		known, did := make(map[int]ctxswitch.Thread, len(t.known)), map[string]work{}
-		if t.files != nil {
-			t.files.Begin(now)
-		}
-		living := map[string]int{}
-		spent, lists := make(map[cgroup.Dir]int64, len(t.spent)), make(map[cgroup.Dir][]int, len(t.tids))
+		t.begin(now)
+		living := make(map[string]int, len(w.groups))
 		for group, dirs := range w.tasks {
-			all := work{ranOn: map[int]time.Duration{}}
+			var all work
 			for _, d := range dirs {
-				still := t.slept(w.tree, d, spent)
-				tids, listed := t.tidsOf(w, d, still)
-				if listed { // else it is tried again the next time
-					lists[d] = tids
+				n, err := t.readDir(ctx, w, d, now, &all)
+				if err != nil {
+					return nil, err
 				}
 				for at := group; at != "."; at = path.Dir(at) {
-					living[at] += len(tids)
-				}
-				for _, tid := range tids {
-					if one, there := t.known[tid]; still && there {
-						known[tid] = one
-						continue
-					}
-					if ctx.Err() != nil {
-						return nil, context.Cause(ctx)
-					}
-					if one, lives, err := t.read(tid, t.known[tid]); lives && err == nil {
-						known[tid] = one
-						all.add(t.since(tid, one, now))
-					}
+					living[at] += n
 				}
 				m.Rest()
 			}
-			did[group] = all
+			t.did[group] = all
 		}
-		ran := func(group string) bool { return did[group].Ran > 0 }
-		alive := func(pid int) bool { _, lives := known[pid]; return lives }
+		t.keep()
+		ran := func(group string) bool { return t.did[group].Ran > 0 }
+		alive := func(pid int) bool { _, lives := t.known[pid]; return lives }
 		for group, f := range t.procs.read(w, ran, alive) {
-			did[group] = did[group].plus(work{amounts: f})
+			t.did[group] = t.did[group].plus(work{amounts: f})
 		}
 		sums := make(map[string]work, len(w.groups))
 		for _, g := range w.groups {
 			sums[g.Group.Group] = t.sums[g.Group.Group]
 		}
-		for group, one := range did {
+		for group, one := range t.did {
 			for at := group; at != "."; at = path.Dir(at) { // those of a/b are a's, too
 				sums[at] = sums[at].plus(one)
 			}
 		}
-		t.at, t.of, t.known, t.tids, t.spent, t.sums = now, w, known, lists, spent, sums
+		t.at, t.of, t.sums = now, w, sums
+		t.dirs, t.next = t.next, t.dirs
 		return t.put(sums, living), nil
 	}
 }
 
-// slept says whether a directory has used no CPU time since the last reading, and notes what it has used.
-func (t *threads) slept(tree *cgroup.Tree, d cgroup.Dir, spent map[cgroup.Dir]int64) bool {
-	if t.used == nil {
-		return false
+// begin begins a reading.
+func (t *threads) begin(now time.Time) {
+	t.look++
+	t.fresh = t.fresh[:0]
+	clear(t.next)
+	clear(t.did)
+	if t.files != nil {
+		t.files.Begin(now)
 	}
-	now, counted := t.used(tree, d)
-	if !counted {
-		return false
+}
+
+// readDir reads the threads of a directory, adds what they did, and says how many there are. What is known of threads
+// stays as it was: a reading that fails is as if it had not been.
+func (t *threads) readDir(ctx context.Context, w *Watched, d cgroup.Dir, now time.Time, all *work) (int, error) {
+	dir, still := t.directory(w, d)
+	t.next[d] = dir
+	for _, tid := range dir.tids {
+		before, there := t.known[tid]
+		one := before.Thread
+		if !still || !there {
+			if ctx.Err() != nil {
+				return 0, context.Cause(ctx)
+			}
+			var lives bool
+			var err error
+			if one, lives, err = t.read(tid, before.Thread); !lives || err != nil {
+				continue
+			}
+		}
+		if there && one == before.Thread {
+			t.known[tid] = thread{one, t.look}
+			continue
+		}
+		t.fresh = append(t.fresh, reading{one, tid})
+		all.add(t.since(tid, one, now))
 	}
-	spent[d] = now
-	before, known := t.spent[d]
-	return known && now == before
+	return len(dir.tids), nil
+}
+
+// keep has what was read be known, and forgets threads that are gone.
+func (t *threads) keep() {
+	first := t.known == nil
+	if first {
+		t.known = make(map[int]thread, len(t.fresh))
+	}
+	for _, r := range t.fresh {
+		t.known[r.tid] = thread{r.Thread, t.look}
+	}
+	maps.DeleteFunc(t.known, func(_ int, one thread) bool { return one.look != t.look })
+	if first { // it has all threads, those that follow few
+		t.fresh = nil
+	}
 }
 
 // since is what a thread did since the last reading. One that was not seen then has begun meanwhile, unless it did more
@@ -168,17 +228,22 @@ func (a *work) add(one ctxswitch.Thread) {
 	a.Count = a.Count.Add(one.Count)
 	a.Waited += one.Waited
 	if one.Ran > 0 {
+		if a.ranOn == nil {
+			a.ranOn = map[int]time.Duration{}
+		}
 		a.Ran += one.Ran
 		a.ranOn[one.CPU] += one.Ran
 	}
 }
 
-// plus adds the work of two groups.
+// plus adds the work of two groups, and changes neither.
 func (a work) plus(b work) work {
 	sum := work{Thread: ctxswitch.Thread{Count: a.Count.Add(b.Count), Ran: a.Ran + b.Ran, Waited: a.Waited + b.Waited},
-		ranOn: map[int]time.Duration{}, amounts: a.amounts.plus(b.amounts)}
-	for _, ran := range []map[int]time.Duration{a.ranOn, b.ranOn} {
-		for id, d := range ran {
+		ranOn: a.ranOn, amounts: a.amounts.plus(b.amounts)}
+	if len(b.ranOn) > 0 {
+		sum.ranOn = make(map[int]time.Duration, len(a.ranOn))
+		maps.Copy(sum.ranOn, a.ranOn)
+		for id, d := range b.ranOn {
 			sum.ranOn[id] += d
 		}
 	}
@@ -197,7 +262,7 @@ func (t *threads) put(sums map[string]work, living map[string]int) collect.Put {
 				RanOn: one.ranOn, Faults: one.faults, ReadBytes: one.readBytes, WrittenBytes: one.writtenBytes,
 				Reads: one.reads, Writes: one.writes}
 			if t.waits {
-				s.Groups[i].Threads.Waited = &one.Waited
+				s.Groups[i].Threads.Waited = new(one.Waited)
 			}
 		}
 	}

@@ -152,7 +152,7 @@ func TestThreads(t *testing.T) {
 		}
 		k.Watch(&Watched{})
 		read()
-		if len(s.known)+len(s.tids)+len(s.sums) != 0 {
+		if len(s.known)+len(s.dirs)+len(s.sums) != 0 {
 			t.Errorf("of no group it keeps %v, %v", s.known, s.sums)
 		}
 	})

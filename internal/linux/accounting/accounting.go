@@ -39,19 +39,23 @@ func Read(root *sysroot.FS, pid int) (p Process, err error) {
 	if err != nil {
 		return p, err
 	}
-	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:]) // from field 3 on
-	if len(fields) < 20 {
+	i := 3
+	for word := range bytes.FieldsSeq(text[bytes.LastIndexByte(text, ')')+1:]) {
+		n, _ := strconv.ParseUint(string(word), 10, 64) // a word that is no number counts nothing
+		switch {
+		case i == 4:
+			p.Parent = int(n)
+		case i >= 10 && i <= 13:
+			p.Faults += n
+		case i >= 14 && i <= 17:
+			p.CPU += time.Duration(n) * tick
+		case i == 22:
+			p.Started = n
+		}
+		i++
+	}
+	if i <= 22 {
 		return p, fmt.Errorf("parse %s/stat: it is too short", dir)
-	}
-	p.Parent, _ = strconv.Atoi(string(fields[1]))
-	p.Started, _ = strconv.ParseUint(string(fields[19]), 10, 64)
-	for _, f := range fields[7:11] {
-		n, _ := strconv.ParseUint(string(f), 10, 64) // a word that is no number counts nothing
-		p.Faults += n
-	}
-	for _, f := range fields[11:15] {
-		n, _ := strconv.ParseInt(string(f), 10, 64)
-		p.CPU += time.Duration(n) * tick
 	}
 	if text, err = root.ReadFile(dir + "/io"); err == nil {
 		p.parseIO(text)
@@ -61,12 +65,21 @@ func Read(root *sysroot.FS, pid int) (p Process, err error) {
 
 // parseIO reads proc_pid_io(5).
 func (p *Process) parseIO(text []byte) {
-	to := map[string]*uint64{"read_bytes": &p.ReadBytes, "write_bytes": &p.WrittenBytes, "syscr": &p.ReadCalls,
-		"syscw": &p.WriteCalls}
 	for line := range bytes.Lines(text) {
 		name, value, _ := bytes.Cut(bytes.TrimSpace(line), []byte(": "))
-		if n, err := strconv.ParseUint(string(value), 10, 64); err == nil && to[string(name)] != nil {
-			*to[string(name)] = n
+		n, err := strconv.ParseUint(string(value), 10, 64)
+		if err != nil {
+			continue
+		}
+		switch string(name) {
+		case "read_bytes":
+			p.ReadBytes = n
+		case "write_bytes":
+			p.WrittenBytes = n
+		case "syscr":
+			p.ReadCalls = n
+		case "syscw":
+			p.WriteCalls = n
 		}
 	}
 }

@@ -12,6 +12,7 @@
 package ctxswitch
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -87,7 +88,7 @@ func Threads(root *sysroot.FS, pid int) (map[int]Count, error) {
 		if err != nil {
 			return nil, err
 		}
-		c, ended, err := parseStatus(string(text))
+		c, ended, err := parseStatus(text)
 		if err != nil {
 			return nil, fmt.Errorf("parse %s/%s/status: %w", dir, name, err)
 		}
@@ -99,15 +100,15 @@ func Threads(root *sysroot.FS, pid int) (map[int]Count, error) {
 }
 
 // parseStatus reads the counts of a thread, and whether it has ended.
-func parseStatus(text string) (c Count, ended bool, err error) {
+func parseStatus(text []byte) (c Count, ended bool, err error) {
 	seen := 0
-	for line := range strings.Lines(text) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+	for line := range bytes.Lines(text) {
+		name, value, _ := bytes.Cut(line, []byte(":"))
+		value = bytes.TrimSpace(value)
 		var to *uint64
-		switch name {
+		switch string(name) {
 		case "State":
-			state := strings.TrimSpace(value)
-			ended = strings.HasPrefix(state, "Z") || strings.HasPrefix(state, "X")
+			ended = bytes.HasPrefix(value, []byte("Z")) || bytes.HasPrefix(value, []byte("X"))
 			continue
 		case "voluntary_ctxt_switches":
 			to = &c.Voluntary
@@ -116,7 +117,7 @@ func parseStatus(text string) (c Count, ended bool, err error) {
 		default:
 			continue
 		}
-		if *to, err = strconv.ParseUint(strings.TrimSpace(value), 10, 64); err != nil {
+		if *to, err = strconv.ParseUint(string(value), 10, 64); err != nil {
 			return Count{}, false, err
 		}
 		seen++

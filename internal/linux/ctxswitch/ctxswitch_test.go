@@ -14,16 +14,16 @@ import (
 )
 
 func TestParseStatus(t *testing.T) {
-	c, ended, err := parseStatus("Name:\tmysqld\nState:\tS (sleeping)\nvoluntary_ctxt_switches:\t150\n" +
-		"nonvoluntary_ctxt_switches:\t545\n")
+	c, ended, err := parseStatus([]byte("Name:\tmysqld\nState:\tS (sleeping)\nvoluntary_ctxt_switches:\t150\n" +
+		"nonvoluntary_ctxt_switches:\t545\n"))
 	if err != nil || ended || c != (Count{150, 545}) {
 		t.Errorf("%+v, %v, %v", c, ended, err)
 	}
-	if _, ended, err := parseStatus("State:\tZ (zombie)\nvoluntary_ctxt_switches:\t1\n" +
-		"nonvoluntary_ctxt_switches:\t2\n"); err != nil || !ended {
+	if _, ended, err := parseStatus([]byte("State:\tZ (zombie)\nvoluntary_ctxt_switches:\t1\n" +
+		"nonvoluntary_ctxt_switches:\t2\n")); err != nil || !ended {
 		t.Errorf("a zombie: %v, %v", ended, err)
 	}
-	if _, _, err := parseStatus("State:\tS (sleeping)\nvoluntary_ctxt_switches:\t1\n"); err == nil {
+	if _, _, err := parseStatus([]byte("State:\tS (sleeping)\nvoluntary_ctxt_switches:\t1\n")); err == nil {
 		t.Error("one count is missing")
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"bulkhead/internal/linux/sysroot"
@@ -34,8 +33,9 @@ func ReadThread(root *sysroot.FS, tid int, before Thread) (t Thread, lives bool,
 	if err != nil && !sysroot.IsGone(err) { // a kernel without it, or the thread ended: then its status says so
 		return t, false, err
 	}
-	for i, word := range strings.Fields(string(text)) {
-		n, err := strconv.ParseInt(word, 10, 64)
+	i := 0
+	for word := range bytes.FieldsSeq(text) {
+		n, err := strconv.ParseInt(string(word), 10, 64)
 		if err != nil {
 			return t, false, fmt.Errorf("parse %s/schedstat: %w", dir, err)
 		}
@@ -45,6 +45,7 @@ func ReadThread(root *sysroot.FS, tid int, before Thread) (t Thread, lives bool,
 		case 1:
 			t.Waited = time.Duration(n)
 		}
+		i++
 	}
 	if t.Ran > 0 && t.Ran == before.Ran && t.Waited == before.Waited {
 		return before, true, nil
@@ -53,18 +54,21 @@ func ReadThread(root *sysroot.FS, tid int, before Thread) (t Thread, lives bool,
 		return t, false, err
 	}
 	var ended bool
-	if t.Count, ended, err = parseStatus(string(text)); err != nil || ended {
+	if t.Count, ended, err = parseStatus(text); err != nil || ended {
 		return t, false, err
 	}
 	dir += "/task/" + strconv.Itoa(tid) // that of a thread alone
 	if text, err = root.ReadFile(dir + "/stat"); err == nil {
-		_, rest, _ := strings.Cut(string(text[bytes.LastIndexByte(text, ')')+1:]), " ") // from field 3 on
-		if fields := strings.Fields(rest); len(fields) > processor {
-			t.CPU, _ = strconv.Atoi(fields[processor]) // a word that is no number is CPU 0
+		i := 3
+		for word := range bytes.FieldsSeq(text[bytes.LastIndexByte(text, ')')+1:]) {
+			if i == processor {
+				t.CPU, _ = strconv.Atoi(string(word)) // a word that is no number is CPU 0
+			}
+			i++
 		}
 	}
 	return t, true, nil
 }
 
-// processor is where the CPU stands behind the name in a stat: field 39 (proc_pid_stat(5)).
-const processor = 39 - 3
+// processor is the field of a stat that has the CPU (proc_pid_stat(5)).
+const processor = 39
