@@ -117,8 +117,8 @@ type Knob struct {
 // allowed tells whether the loop may change the knob at all.
 func (k Knob) allowed() bool {
 	switch k.Key {
-	case policy.KeyCPUWeight, policy.KeyCPULimit, policy.KeyIOReadBandwidth, policy.KeyIOReadIOPS, policy.KeyIOWriteBandwidth,
-		policy.KeyIOWriteIOPS, policy.KeyNetworkEgressMax:
+	case policy.KeyCPUWeight, policy.KeyCPULimit, policy.KeyIOReadBandwidth, policy.KeyIOReadIOPS,
+		policy.KeyIOWriteBandwidth, policy.KeyIOWriteIOPS, policy.KeyNetworkEgressMax:
 		return true
 	}
 	return false

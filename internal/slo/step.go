@@ -249,11 +249,8 @@ func (r *run) squeeze(byKnob map[Knob]Candidate, raw float64) {
 		if a.Share != b.Share {
 			return map[bool]int{true: -1, false: 1}[a.Share > b.Share]
 		}
-		if a.Group == b.Group && a.Key != b.Key && policy.KeyCPUWeight == b.Key {
-			return 1
-		}
-		if a.Group == b.Group && a.Key != b.Key && policy.KeyCPUWeight == a.Key {
-			return -1
+		if weight := a.Key == policy.KeyCPUWeight; a.Group == b.Group && weight != (b.Key == policy.KeyCPUWeight) {
+			return map[bool]int{true: -1, false: 1}[weight]
 		}
 		return order(a.Knob, b.Knob)
 	})

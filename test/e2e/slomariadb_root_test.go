@@ -155,8 +155,8 @@ type steppedMariaDB struct {
 }
 
 // newSteppedMariaDB starts a MariaDB in its group and finds out how many questions a second are 15, 30, 45 and 20 % of
-// what it answers beside nobody, with those who ask in its group. Beside the batch, which has three times its weight, it
-// has a quarter of the CPUs by weight alone.
+// what it answers beside nobody, with those who ask in its group. Beside the batch, which has three times its weight,
+// it has a quarter of the CPUs by weight alone.
 func newSteppedMariaDB(t *testing.T, step time.Duration) *steppedMariaDB {
 	t.Helper()
 	m := &steppedMariaDB{site: newSite(t), d: mariadb(t), step: step}
@@ -185,8 +185,8 @@ func (m *steppedMariaDB) asks(step time.Duration, rates ...float64) func() *aske
 		m.t.Fatal(err)
 	}
 	file := filepath.Join(m.dir, "asked")
-	args := []string{"run", fmt.Sprintf("mysql%d", m.d.port), "--", self, askArg, filepath.Join(m.d.dir, "m.sock"), file,
-		step.String()}
+	args := []string{"run", fmt.Sprintf("mysql%d", m.d.port), "--", self, askArg, filepath.Join(m.d.dir, "m.sock"),
+		file, step.String()}
 	for _, rate := range rates {
 		args = append(args, strconv.FormatFloat(rate, 'f', -1, 64))
 	}
