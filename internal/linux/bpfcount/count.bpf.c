@@ -306,6 +306,10 @@ static __always_inline void close(struct cpu *c, u64 now)
 		last->end = now;
 		return;
 	}
+	if (!last->end) { // the first one: it is known since when it runs, and nothing of before
+		last->end = c->since;
+		last->slot = ~0ULL;
+	}
 	last = &c->ring[c->next & (SEGMENTS - 1)];
 	last->end = now;
 	last->slot = c->slot;
