@@ -127,7 +127,7 @@ func Kill(t testing.TB, id procfs.ID) {
 	if !spawned.session(id.PID) {
 		t.Fatalf("process %d was not started by this test", id.PID)
 	}
-	if err := unix.Kill(id.PID, unix.SIGKILL); err != nil {
+	if err := unix.Kill(id.PID, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 		t.Fatalf("kill process %d: %v", id.PID, err)
 	}
 	h := host.New("/")
