@@ -242,8 +242,8 @@ func (r *run) judged() bool {
 }
 
 // squeeze lowers the knob of who is to blame most and can be lowered, or says that there is none. A weight goes before
-// the limits of its group: it takes nothing that nobody else wants, and it works all the time, where a limit has the
-// group run as hard as before for a part of each period (docs/slo.md has what was measured).
+// the limits of its group: it takes from the group only what others want at that moment, and it works all the time.
+// Under a limit the group runs as hard as before for a part of each period (docs/slo.md has what was measured).
 func (r *run) squeeze(byKnob map[Knob]Candidate, raw float64) {
 	suspects := slices.SortedFunc(maps.Values(byKnob), func(a, b Candidate) int {
 		if a.Share != b.Share {

@@ -101,8 +101,7 @@ func squeezable(p policy.SLOPart, g *classify.Group) bool {
 }
 
 // knobsOf are what of a group may be lowered: its weight and its limit of the CPU, and those of disks that the policy
-// has.
-// Limits for which a person has set an override are left alone.
+// has. What a person has set an override for is left alone.
 func knobsOf(v *transaction.View, p policy.SLOPart, g *classify.Group) (all []candidate) {
 	cpu := candidate{}
 	cpu.Knob, cpu.Ceiling = slo.Knob{Group: g.Path, Key: policy.KeyCPULimit}, float64(len(v.Facts.CPUs))

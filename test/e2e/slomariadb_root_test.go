@@ -23,10 +23,7 @@ import (
 )
 
 // asked are questions that were put to a database at fixed times, however long answers take.
-type asked struct {
-	Begun     time.Time
-	Questions []question
-}
+type asked struct{ Questions []question }
 
 type question struct {
 	Due  time.Duration // since the begin
@@ -76,9 +73,9 @@ func askMain(args []string) error {
 }
 
 func ask(db *sql.DB, rates []float64, step time.Duration) *asked {
-	a := &asked{Begun: time.Now()}
+	a, begun := &asked{}, time.Now()
 	end := time.Duration(len(rates)) * step
-	ctx, cancel := context.WithDeadline(context.Background(), a.Begun.Add(end+step))
+	ctx, cancel := context.WithDeadline(context.Background(), begun.Add(end+step))
 	defer cancel()
 	var mu sync.Mutex
 	var done sync.WaitGroup
@@ -87,11 +84,11 @@ func ask(db *sql.DB, rates []float64, step time.Duration) *asked {
 		done.Go(func() {
 			for at := range due {
 				if at < 0 {
-					at = time.Since(a.Begun)
+					at = time.Since(begun)
 				}
 				if db.QueryRowContext(ctx, something).Scan(new(int)) == nil {
 					mu.Lock()
-					a.Questions = append(a.Questions, question{at, time.Since(a.Begun) - at})
+					a.Questions = append(a.Questions, question{at, time.Since(begun) - at})
 					mu.Unlock()
 				}
 			}
@@ -101,11 +98,11 @@ func ask(db *sql.DB, rates []float64, step time.Duration) *asked {
 		rate := rates[at/step]
 		if rate == 0 {
 			due <- -1
-			at = time.Since(a.Begun)
+			at = time.Since(begun)
 			continue
 		}
 		at += time.Duration(float64(time.Second) / rate)
-		time.Sleep(at - time.Since(a.Begun))
+		time.Sleep(at - time.Since(begun))
 		select {
 		case due <- at:
 		default: // far behind: it shows in those that are answered
@@ -442,6 +439,8 @@ func TestSLOKeepsAMariaDB(t *testing.T) {
 		t.Errorf("not decided: the machine is too noisy: alone against alone differs by %.0f %%", 100*by)
 	case loop.missed(alone) > 0.05 || loop.batch < 0.8*best.batch:
 		t.Error("the loop does not keep what the project wants")
+	case limit == 0:
+		t.Error("not decided: no static limit keeps 95 % of windows, so there is nothing to compare with")
 	}
 }
 

@@ -92,8 +92,8 @@ func killV2(b *bench) {
 	}
 	p := b.spawn(top.Child("a"))
 	b.must(b.Tree.Write(top.File("cgroup.kill"), "1"))
-	b.must(b.Tree.Remove(top.Child("a"))) // waits until the process is gone
-	p.Exit()                              // so that its parent has heard of it: until then it can be moved
+	b.must(b.Tree.Remove(top.Child("a"))) // waits until nobody is in it
+	p.Exit()                              // waits until the process has ended: one that is about to can be moved
 	b.fails(b.Tree.Move(top, p.ID()), cgroup.ErrExited, 0)
 	_, err := b.Tree.Read(top.File("cgroup.kill"))
 	b.fails(err, cgroup.ErrInvalid, syscall.EINVAL)

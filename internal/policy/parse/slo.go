@@ -15,7 +15,7 @@ import (
 // sloModes are the modes of the loop.
 var sloModes = []string{"off", "advise", "act"}
 
-// sloKeys are the limits that the loop may lower.
+// sloKeys are the limits and weights that the loop may lower.
 var sloKeys = []string{string(policy.KeyCPUWeight), string(policy.KeyCPULimit), string(policy.KeyIOReadBandwidth),
 	string(policy.KeyIOReadIOPS), string(policy.KeyIOWriteBandwidth), string(policy.KeyIOWriteIOPS)}
 
