@@ -368,7 +368,8 @@ func (m *steppedMariaDB) quiet() {
 	}
 }
 
-// oracle finds the highest static limit with which at most 5 % of windows are missed, in quarters of a CPU.
+// oracle finds the highest static limit with which at most 5 % of windows are missed, in quarters of a CPU. Where none
+// keeps them, limit is 0, and best is under the least limit that was tried: what the best one leaves is below that.
 func (m *steppedMariaDB) oracle(alone arm) (limit float64, best arm) {
 	m.t.Helper()
 	facts, err := host.New("/").Facts()
@@ -384,8 +385,8 @@ func (m *steppedMariaDB) oracle(alone arm) (limit float64, best arm) {
 		one.tell(m.t, "static limit "+text, alone)
 		if one.missed(alone) <= 0.05 {
 			low, limit, best = middle, float64(middle)/4, one
-		} else {
-			high = middle
+		} else if high = middle; limit == 0 {
+			best = one
 		}
 	}
 	return limit, best
@@ -423,11 +424,12 @@ func TestSLOKeepsAMariaDB(t *testing.T) {
 	by := differs(again.whole, alone.whole)
 	t.Logf("A/A: alone against alone, before and after, differs by %.0f %% at most, %.1f %% of windows missed", 100*by,
 		100*again.missed(alone))
-	against := "no static limit keeps 95 % of windows, so that there is no work of the batch to hold this against"
-	if limit > 0 {
-		against = fmt.Sprintf("that is %.0f %% of the %.1f of the best static limit, %g (wanted: 80 %%)",
-			100*loop.batch/best.batch, best.batch, limit)
+	held := fmt.Sprintf("of the best static limit, %g", limit)
+	if limit == 0 {
+		held = "under a limit of 0.25, which is more than the best static limit leaves, as it keeps too few windows"
 	}
+	against := fmt.Sprintf("that is %.0f %% of the %.1f %s (wanted: 80 %%)", 100*loop.batch/best.batch, best.batch,
+		held)
 	t.Logf("result: the loop missed %.1f %% of windows (wanted: at most 5 %%; no policy %.1f %%), with %d changes; "+
 		"the batch had %.1f CPU s; %s", 100*loop.missed(alone), 100*free.missed(alone), loop.changes, loop.batch,
 		against)
@@ -439,8 +441,6 @@ func TestSLOKeepsAMariaDB(t *testing.T) {
 		t.Errorf("not decided: the machine is too noisy: alone against alone differs by %.0f %%", 100*by)
 	case loop.missed(alone) > 0.05 || loop.batch < 0.8*best.batch:
 		t.Error("the loop does not keep what the project wants")
-	case limit == 0:
-		t.Error("not decided: no static limit keeps 95 % of windows, so there is nothing to compare with")
 	}
 }
 
