@@ -58,7 +58,7 @@ func (l *Loops) did(one *loop, a slo.Action, now time.Time) {
 	if a.Knob.On != "" {
 		limit += " on " + a.Knob.On
 	}
-	value, given := amount(a.Knob.Key, a.Value), "the policy's"
+	value, given := l.amount(a.Knob, a.Value), "the policy's"
 	if c, known := one.cold[a.Knob]; known {
 		given = c.text()
 	}
@@ -106,7 +106,7 @@ func (l *Loops) held(ctx context.Context, one *loop, now time.Time) (all []api.S
 		if c, known := one.cold[k]; known {
 			given = c.text()
 		}
-		lowered := api.SLOHeld{Limit: k.Group + ":" + string(k.Key), On: k.On, Value: amount(k.Key, h.Value),
+		lowered := api.SLOHeld{Limit: k.Group + ":" + string(k.Key), On: k.On, Value: l.amount(k, h.Value),
 			Policy: given}
 		l.ends(ctx, &lowered, k.Group, now)
 		all = append(all, lowered)
@@ -115,6 +115,26 @@ func (l *Loops) held(ctx context.Context, one *loop, now time.Time) (all []api.S
 		return cmp.Or(strings.Compare(a.Limit, b.Limit), strings.Compare(a.On, b.On))
 	})
 	return all
+}
+
+// idle is what the lowest weight is called: cpu.idle, which the policy's floors do not know.
+const idle = "idle"
+
+// amount is a value of a limit for people.
+func (l *Loops) amount(k slo.Knob, v float64) string {
+	if l.host.idles(k, v) {
+		return idle
+	}
+	return amount(k.Key, v)
+}
+
+// idles says whether a value of a weight is the lowest there is, with no other floor by the policy: then the group is
+// made idle. The scheduler has what wakes up take the CPU from an idle group at once, and not from one of weight 1.
+// Where the kernel has no cpu.idle, weight 1 stands in for it.
+func (h *host) idles(k slo.Knob, v float64) bool {
+	return k.Key == policy.KeyCPUWeight && v <= 1 && !slices.ContainsFunc(h.knobs, func(c candidate) bool {
+		return c.Knob == k && c.Floor > 0
+	})
 }
 
 // amount is a value of a limit as `set` takes it. A hundredth of a core is fine enough.
@@ -128,7 +148,13 @@ func amount(key policy.Key, v float64) string {
 	return policy.Rate(max(1000, int64(v/1000+0.5)*1000)).String()
 }
 
-// assignment is a value of a limit as an argument of `set`.
-func assignment(k slo.Knob, v float64) string {
-	return k.Group + ":" + string(k.Key) + "=" + amount(k.Key, v)
+// override is a value of a limit as `set` has it.
+func (h *host) override(k slo.Knob, v float64) state.Override {
+	o := state.Override{Group: k.Group, Key: k.Key, On: k.On}
+	text := amount(k.Key, v)
+	if h.idles(k, v) {
+		o.Key, text = policy.KeyCPUIdle, "true"
+	}
+	o.Text = k.Group + ":" + string(o.Key) + "=" + text
+	return o
 }

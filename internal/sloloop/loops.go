@@ -247,8 +247,9 @@ func (l *Loops) wanted(now time.Time) (all []state.Override) {
 	for _, name := range slices.Sorted(maps.Keys(l.all)) {
 		one := l.all[name]
 		for k, held := range one.state.Held {
-			all = append(all, state.Override{Group: k.Group, Key: k.Key, On: k.On, Text: assignment(k, held.Value),
-				At: now, By: state.BySLO, Reason: "for " + what(&one.told), Ends: now.Add(lasts)})
+			o := l.host.override(k, held.Value)
+			o.At, o.By, o.Reason, o.Ends = now, state.BySLO, "for "+what(&one.told), now.Add(lasts)
+			all = append(all, o)
 		}
 	}
 	slices.SortFunc(all, func(a, b state.Override) int {

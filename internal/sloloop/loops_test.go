@@ -475,3 +475,26 @@ func TestWeights(t *testing.T) {
 		}
 	}
 }
+
+// The lowest weight is cpu.idle, unless the policy names a floor.
+func TestLowestWeightIsIdle(t *testing.T) {
+	reports := slo.Knob{Group: "reports", Key: policy.KeyCPUWeight}
+	for _, c := range []struct {
+		floor, value float64
+		text, told   string
+	}{
+		{0, 1, "reports:cpu.idle=true", "idle"}, {0, 301, "reports:cpu.weight=301", "301"},
+		{1, 1, "reports:cpu.weight=1", "1"}, {50, 50, "reports:cpu.weight=50", "50"},
+	} {
+		weight := candidate{}
+		weight.Knob, weight.Floor = reports, c.floor
+		l := &Loops{host: &host{knobs: []candidate{weight}}}
+		o := l.host.override(reports, c.value)
+		if o.Text != c.text || !strings.HasPrefix(o.Text, "reports:"+string(o.Key)+"=") {
+			t.Errorf("floor %g, value %g: %+v", c.floor, c.value, o)
+		}
+		if told := l.amount(reports, c.value); told != c.told {
+			t.Errorf("floor %g, value %g: told as %q", c.floor, c.value, told)
+		}
+	}
+}

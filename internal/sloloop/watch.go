@@ -127,7 +127,8 @@ func knobsOf(v *transaction.View, p policy.SLOPart, g *classify.Group) (all []ca
 	}
 	return slices.DeleteFunc(all, func(c candidate) bool {
 		return c.Ceiling <= 0 || slices.ContainsFunc(v.Overrides, func(o state.Override) bool {
-			return !o.IsSLO() && o.Group == c.Group && o.Key == c.Key && o.On == c.On
+			same := o.Key == c.Key || c.Key == policy.KeyCPUWeight && o.Key == policy.KeyCPUIdle
+			return !o.IsSLO() && o.Group == c.Group && same && o.On == c.On
 		})
 	})
 }

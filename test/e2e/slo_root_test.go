@@ -135,7 +135,7 @@ func TestSLOAgentKilled(t *testing.T) {
 	}
 	lowered()
 	told := s.sloOf()
-	if text := s.must("status"); len(told.Held) != 1 || !strings.Contains(text, "holds reports:cpu.weight=1 ") {
+	if text := s.must("status"); len(told.Held) != 1 || !strings.Contains(text, "holds reports:cpu.weight=idle ") {
 		t.Errorf("status says %+v\n%s", told, text)
 	}
 	agent.signal(syscall.SIGKILL)

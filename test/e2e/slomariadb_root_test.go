@@ -368,7 +368,8 @@ func (m *steppedMariaDB) quiet() {
 	}
 }
 
-// oracle finds the highest static limit with which at most 5 % of windows are missed, in quarters of a CPU.
+// oracle finds the highest static limit with which at most 5 % of windows are missed, in quarters of a CPU. Where none
+// keeps them, limit is 0, and best is under the least limit that was tried: what the best one leaves is below that.
 func (m *steppedMariaDB) oracle(alone arm) (limit float64, best arm) {
 	m.t.Helper()
 	facts, err := host.New("/").Facts()
@@ -384,8 +385,8 @@ func (m *steppedMariaDB) oracle(alone arm) (limit float64, best arm) {
 		one.tell(m.t, "static limit "+text, alone)
 		if one.missed(alone) <= 0.05 {
 			low, limit, best = middle, float64(middle)/4, one
-		} else {
-			high = middle
+		} else if high = middle; limit == 0 {
+			best = one
 		}
 	}
 	return limit, best
@@ -393,7 +394,7 @@ func (m *steppedMariaDB) oracle(alone arm) (limit float64, best arm) {
 
 // The loop keeps the p95 of a MariaDB at 1.5 times what it is alone, under a load in steps, beside a batch that takes
 // all it gets, against no policy and against the static limit that would be best. It takes a quiet machine: where alone
-// differs from alone, at the beginning or at the end, nothing is decided.
+// differs from alone at the beginning, or the promise is kept by alone before and not by alone after, nothing is decided.
 func TestSLOKeepsAMariaDB(t *testing.T) {
 	if os.Getenv("LONG") == "" {
 		t.Skip("takes a quarter of an hour: LONG=1")
@@ -423,24 +424,25 @@ func TestSLOKeepsAMariaDB(t *testing.T) {
 	by := differs(again.whole, alone.whole)
 	t.Logf("A/A: alone against alone, before and after, differs by %.0f %% at most, %.1f %% of windows missed", 100*by,
 		100*again.missed(alone))
-	against := "no static limit keeps 95 % of windows, so that there is no work of the batch to hold this against"
-	if limit > 0 {
-		against = fmt.Sprintf("that is %.0f %% of the %.1f of the best static limit, %g (wanted: 80 %%)",
-			100*loop.batch/best.batch, best.batch, limit)
+	held := fmt.Sprintf("of the best static limit, %g", limit)
+	if limit == 0 {
+		held = "under a limit of 0.25, which is more than the best static limit leaves, as it keeps too few windows"
 	}
-	t.Logf("result: the loop missed %.1f %% of windows (wanted: at most 5 %%; no policy %.1f %%), with %d changes; "+
-		"the batch had %.1f CPU s; %s", 100*loop.missed(alone), 100*free.missed(alone), loop.changes, loop.batch,
-		against)
+	against := fmt.Sprintf("that is %.0f %% of the %.1f %s (wanted: 80 %%)", 100*loop.batch/best.batch, best.batch,
+		held)
+	t.Logf("result: the loop missed %.1f %% of windows, and %.1f %% by alone again (wanted: at most 5 %%; no policy "+
+		"%.1f and %.1f %%), with %d changes; the batch had %.1f CPU s; %s", 100*loop.missed(alone),
+		100*loop.missed(again), 100*free.missed(alone), 100*free.missed(again), loop.changes, loop.batch, against)
 	if told.Value == nil || told.Windows == 0 {
 		t.Errorf("the target is not watched: %s", told.Text())
 	}
+	kept, keptAgain := loop.missed(alone) <= 0.05, loop.missed(again) <= 0.05
 	switch {
-	case by > noisy:
-		t.Errorf("not decided: the machine is too noisy: alone against alone differs by %.0f %%", 100*by)
-	case loop.missed(alone) > 0.05 || loop.batch < 0.8*best.batch:
+	case kept != keptAgain:
+		t.Errorf("not decided: the machine is too noisy: alone against alone differs by %.0f %%, and so do verdicts",
+			100*by)
+	case !kept || loop.batch < 0.8*best.batch:
 		t.Error("the loop does not keep what the project wants")
-	case limit == 0:
-		t.Error("not decided: no static limit keeps 95 % of windows, so there is nothing to compare with")
 	}
 }
 
