@@ -394,7 +394,8 @@ func (m *steppedMariaDB) oracle(alone arm) (limit float64, best arm) {
 
 // The loop keeps the p95 of a MariaDB at 1.5 times what it is alone, under a load in steps, beside a batch that takes
 // all it gets, against no policy and against the static limit that would be best. It takes a quiet machine: where alone
-// differs from alone at the beginning, or the promise is kept by alone before and not by alone after, nothing is decided.
+// differs from alone at the beginning, or the promise is kept by one of alone before and after and not by the other,
+// nothing is decided.
 func TestSLOKeepsAMariaDB(t *testing.T) {
 	if os.Getenv("LONG") == "" {
 		t.Skip("takes a quarter of an hour: LONG=1")
