@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"bulkhead/internal/api"
 	"bulkhead/internal/cli/observing"
 	"bulkhead/internal/dblogin"
@@ -41,8 +43,33 @@ func (s *site) beside() {
 	}
 }
 
-// trickles is so little on a disk that nobody is slower for it, and enough to be held.
-const trickles = "while :; do dd if=FILE of=/dev/null bs=4k count=1 iflag=direct status=none; sleep 0.02; done"
+// trickleArg has the test binary read so little from a disk that nobody is slower for it, and enough to be held. A shell
+// that starts a program for each read would take a twentieth of a CPU, which a victim that waits for CPUs, too, does
+// feel.
+const trickleArg = "read-a-little"
+
+// trickles has the test binary do so.
+func trickles(t testing.TB) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "exec " + self + " " + trickleArg + " if=FILE"
+}
+
+// trickleMain reads 4 KiB from a file, if=FILE, again and again, until it is killed.
+func trickleMain(args []string) error {
+	fd, err := unix.Open(strings.TrimPrefix(args[0], "if="), unix.O_RDONLY|unix.O_DIRECT|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	page, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	for ; err == nil; time.Sleep(20 * time.Millisecond) {
+		_, err = unix.Pread(fd, page, 0)
+	}
+	return err
+}
 
 // newHeavySite is a site whose groups go before all else that runs here, so that what a group leaves is not taken at
 // once by others.
@@ -57,7 +84,7 @@ func newHeavySite(t *testing.T) *site {
 // that reads next to nothing.
 func (s *site) besideOnDisk(load string) {
 	s.t.Helper()
-	s.loaded("", map[string]string{"victim": reads, "guilty": load, "innocent": trickles})
+	s.loaded("", map[string]string{"victim": reads, "guilty": load, "innocent": trickles(s.t)})
 }
 
 // proves makes an experiment with a group, which takes 40 s at most and leaves limits as they were.

@@ -31,8 +31,12 @@ func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "bulkhead" {
 		os.Exit(cli.Main(os.Args[1:], os.Exit))
 	}
-	if len(os.Args) > 1 && os.Args[1] == askArg {
-		if err := askMain(os.Args[2:]); err != nil {
+	if len(os.Args) > 2 && (os.Args[1] == askArg || os.Args[1] == trickleArg) {
+		begin := askMain
+		if os.Args[1] == trickleArg {
+			begin = trickleMain
+		}
+		if err := begin(os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -151,10 +151,10 @@ func BenchmarkSwitch(b *testing.B) {
 }
 
 // BenchmarkBesideALoad is what a load that has 50,000 switches a second loses to the programs: blocks of a fifth of a
-// second with and without, by turns. Throughput is requests for each second of CPU time, so that other work of the host
-// does not count. The bound is met when the median of what a block with them has of those without around it keeps it,
-// or lies within the A/A spread: medians of ten of what the two without have of each other, lowest to highest. In the
-// latter case it says that the bound itself is not shown.
+// second with and without, by turns, each after as long that is not measured. Throughput is requests for each second
+// of CPU time, so that other work of the host does not count. The bound is met when the median of what a block with
+// them has of those without around it keeps it, or lies within the A/A spread: medians of ten of what the two without
+// have of each other, lowest to highest. In the latter case it says that the bound itself is not shown.
 func BenchmarkBesideALoad(b *testing.B) {
 	c := counting(b)
 	groups := groupsOf(b, "one", "two")
@@ -176,15 +176,18 @@ func BenchmarkBesideALoad(b *testing.B) {
 		} else {
 			check(b, errors.Join(c.cpu.detach(), c.disk.detach(), c.reclaim.detach()))
 		}
-		for _, l := range loads {
-			_, err := io.WriteString(l.in, "\n")
-			check(b, err)
-		}
-		for _, l := range loads {
-			var one, done, ns float64
-			_, err := fmt.Fscanln(l.out, &one, &done, &ns)
-			check(b, err)
-			rate, p99, switches = rate+one, max(p99, ns), switches+2*done
+		for range 2 { // the first time the load meets code that was changed just now, which is in no cache yet
+			rate, p99, switches = 0, 0, 0
+			for _, l := range loads {
+				_, err := io.WriteString(l.in, "\n")
+				check(b, err)
+			}
+			for _, l := range loads {
+				var one, done, ns float64
+				_, err := fmt.Fscanln(l.out, &one, &done, &ns)
+				check(b, err)
+				rate, p99, switches = rate+one, max(p99, ns), switches+2*done
+			}
 		}
 		return rate, p99, switches
 	}
