@@ -43,9 +43,8 @@ func (s *site) beside() {
 	}
 }
 
-// trickleArg has the test binary read so little from a disk that nobody is slower for it, and enough to be held. A shell
-// that starts a program for each read would take a twentieth of a CPU, which a victim that waits for CPUs, too, does
-// feel.
+// trickleArg has the test binary read so little from a disk that nobody is slower for it, and enough to be held. A
+// shell that starts a program for each read takes a twentieth of a CPU, which a victim that waits for CPUs does feel.
 const trickleArg = "read-a-little"
 
 // trickles has the test binary do so.
