@@ -2,8 +2,8 @@
 // do more. It is pure: [Run] holds, lifts and measures through a [Subject], and has no clock.
 //
 // Each pair of blocks has one in which the suspect is held and one in which it is not, in random order. Both begin with
-// the same change, which is taken back at the end; in the latter, the placebo, with a limit that holds nothing. So
-// blocks differ in the hold alone, also in what changes themselves do to a busy disk, and an exact test of randomisation (all 2^n exchanges of held and free within pairs) says how likely
+// the same change; in the latter, the placebo, it is taken back before anything is measured. So blocks differ in the
+// hold alone, and an exact test of randomisation (all 2^n exchanges of held and free within pairs) says how likely
 // chance alone gives as large a difference. It asks nothing of how figures are distributed. Where several figures of
 // the victim are known, the test is of the largest of them in each exchange (P. H. Westfall, S. S. Young,
 // Resampling-Based Multiple Testing, 1993), so that to look at more of them makes no innocent guilty.
@@ -37,9 +37,9 @@ type Sample struct {
 
 // Subject is what an experiment is made on.
 type Subject interface {
-	// Limit gives the suspect a limit, which holds it or holds nothing. It is called when it has none.
-	Limit(ctx context.Context, held bool) error
-	// Lift takes the limit back. It works after ctx ended, too.
+	// Hold holds the suspect. It is called when it is not held.
+	Hold(ctx context.Context) error
+	// Lift takes the hold back. It works after ctx ended, too.
 	Lift(ctx context.Context) error
 	// Measure lets what a change does come to rest and measures for the length of a block.
 	Measure(ctx context.Context) (Sample, error)
@@ -51,7 +51,7 @@ type Subject interface {
 type Pair struct{ Free, Held Sample }
 
 // Run makes up to a number of pairs; coin is even chance, true or false. With an error come those that were completed;
-// the suspect has no limit any more, unless the error is of Lift.
+// the suspect is not held any more, unless the error is of Lift.
 func Run(ctx context.Context, s Subject, pairs int, coin func() bool) ([]Pair, error) {
 	var done []Pair
 	for len(done) < pairs && s.Left() {
@@ -73,12 +73,16 @@ func Run(ctx context.Context, s Subject, pairs int, coin func() bool) ([]Pair, e
 	return done, nil
 }
 
-// block is one block, which ends without a limit.
+// block is one block, which ends without a hold.
 func block(ctx context.Context, s Subject, held bool) (one Sample, err error) {
-	if err := s.Limit(ctx, held); err != nil {
+	if err := s.Hold(ctx); err != nil {
 		return one, err
 	}
-	defer func() { err = errors.Join(err, s.Lift(ctx)) }()
+	if held {
+		defer func() { err = errors.Join(err, s.Lift(ctx)) }()
+	} else if err := s.Lift(ctx); err != nil {
+		return one, err
+	}
 	return s.Measure(ctx)
 }
 

@@ -13,19 +13,17 @@ func coin(rng *rand.Rand) func() bool { return func() bool { return rng.IntN(2) 
 // host is a simulated one: a victim waits for a base that drifts, for bursts of others, for noise of each block, and
 // for what the suspect takes of it.
 type host struct {
-	rng   *rand.Rand
-	guilt float64 // part of its time that the suspect takes from the victim
-	late  float64 // the part of that which it still takes while it is held: what it wrote before goes to the disk
-	kind  kind
-	noise float64 // standard deviation of a block
-	held  bool
-	// limited is that there is a limit, which may hold nothing.
-	limited bool
-	level   float64
-	burst   int // blocks that one still lasts
-	fail    int // the block that cannot be measured; 0: none
-	blocks  int
-	lifts   int
+	rng    *rand.Rand
+	guilt  float64 // part of its time that the suspect takes from the victim
+	late   float64 // the part of that which it still takes while it is held: what it wrote before goes to the disk
+	kind   kind
+	noise  float64 // standard deviation of a block
+	held   bool
+	level  float64
+	burst  int // blocks that one still lasts
+	fail   int // the block that cannot be measured; 0: none
+	blocks int
+	lifts  int
 }
 
 // kind is how what a victim loses shows.
@@ -62,19 +60,19 @@ func (k kind) sample(rng *rand.Rand, slowed, used float64) Sample {
 	return s
 }
 
-func (h *host) Limit(_ context.Context, held bool) error {
-	if h.limited {
-		return errors.New("limited already")
+func (h *host) Hold(context.Context) error {
+	if h.held {
+		return errors.New("held already")
 	}
-	h.limited, h.held = true, held
+	h.held = true
 	return nil
 }
 
 func (h *host) Lift(context.Context) error {
-	if !h.limited {
-		return errors.New("not limited")
+	if !h.held {
+		return errors.New("not held")
 	}
-	h.limited, h.held = false, false
+	h.held = false
 	h.lifts++
 	return nil
 }

@@ -106,8 +106,11 @@ func (l *Loops) held(ctx context.Context, one *loop, now time.Time) (all []api.S
 		if c, known := one.cold[k]; known {
 			given = c.text()
 		}
-		lowered := api.SLOHeld{Limit: k.Group + ":" + string(k.Key), On: k.On, Value: l.amount(k, h.Value),
-			Policy: given}
+		limit, value, _ := strings.Cut(l.host.override(k, h.Value).Text, "=")
+		if l.host.idles(k, h.Value) {
+			given = string(k.Key) + " " + given
+		}
+		lowered := api.SLOHeld{Limit: limit, On: k.On, Value: value, Policy: given}
 		l.ends(ctx, &lowered, k.Group, now)
 		all = append(all, lowered)
 	}
@@ -117,7 +120,7 @@ func (l *Loops) held(ctx context.Context, one *loop, now time.Time) (all []api.S
 	return all
 }
 
-// idle is what the lowest weight is called: cpu.idle, which the policy's floors do not know.
+// idle is what the lowest weight is called for people.
 const idle = "idle"
 
 // amount is a value of a limit for people.
@@ -128,12 +131,12 @@ func (l *Loops) amount(k slo.Knob, v float64) string {
 	return amount(k.Key, v)
 }
 
-// idles says whether a value of a weight is the lowest there is, with no other floor by the policy: then the group is
-// made idle. The scheduler has what wakes up take the CPU from an idle group at once, and not from one of weight 1.
-// Where the kernel has no cpu.idle, weight 1 stands in for it.
+// idles says whether a value of a weight that may be lowered is the lowest there is, and the policy names no floor:
+// then the group is made idle. The scheduler has what wakes up take the CPU from an idle group at once, and not from one
+// of weight 1, which stands in for it where the kernel has no cpu.idle.
 func (h *host) idles(k slo.Knob, v float64) bool {
-	return k.Key == policy.KeyCPUWeight && v <= 1 && !slices.ContainsFunc(h.knobs, func(c candidate) bool {
-		return c.Knob == k && c.Floor > 0
+	return k.Key == policy.KeyCPUWeight && v <= 1 && slices.ContainsFunc(h.knobs, func(c candidate) bool {
+		return c.Knob == k && c.Floor <= 0
 	})
 }
 

@@ -486,8 +486,8 @@ func TestLowestWeightIsIdle(t *testing.T) {
 		{0, 1, "reports:cpu.idle=true", "idle"}, {0, 301, "reports:cpu.weight=301", "301"},
 		{1, 1, "reports:cpu.weight=1", "1"}, {50, 50, "reports:cpu.weight=50", "50"},
 	} {
-		weight := candidate{}
-		weight.Knob, weight.Floor = reports, c.floor
+		weight := candidate{limited: true}
+		weight.Knob, weight.Floor, weight.Ceiling = reports, c.floor, 3000
 		l := &Loops{host: &host{knobs: []candidate{weight}}}
 		o := l.host.override(reports, c.value)
 		if o.Text != c.text || !strings.HasPrefix(o.Text, "reports:"+string(o.Key)+"=") {
@@ -495,6 +495,16 @@ func TestLowestWeightIsIdle(t *testing.T) {
 		}
 		if told := l.amount(reports, c.value); told != c.told {
 			t.Errorf("floor %g, value %g: told as %q", c.floor, c.value, told)
+		}
+		one := &loop{state: slo.State{Held: map[slo.Knob]slo.Held{reports: {Value: c.value}}},
+			cold: map[slo.Knob]candidate{reports: weight}}
+		if held := l.held(t.Context(), one, time.Now()); len(held) != 1 || held[0].Limit+"="+held[0].Value != c.text {
+			t.Errorf("floor %g, value %g: held %+v", c.floor, c.value, held)
+		}
+		// A weight that a person has set, or one that the policy has no more, is not the loop's to make idle.
+		l.host.knobs = nil
+		if o := l.host.override(reports, c.value); o.Key != policy.KeyCPUWeight {
+			t.Errorf("value %g of nobody's: %+v", c.value, o)
 		}
 	}
 }

@@ -135,7 +135,8 @@ func TestSLOAgentKilled(t *testing.T) {
 	}
 	lowered()
 	told := s.sloOf()
-	if text := s.must("status"); len(told.Held) != 1 || !strings.Contains(text, "holds reports:cpu.weight=idle ") {
+	says := "holds reports:cpu.idle=true (policy: cpu.weight 100"
+	if text := s.must("status"); len(told.Held) != 1 || !strings.Contains(text, says) {
 		t.Errorf("status says %+v\n%s", told, text)
 	}
 	agent.signal(syscall.SIGKILL)

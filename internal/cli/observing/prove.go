@@ -16,15 +16,12 @@ import (
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/attribution"
-	"bulkhead/internal/classify"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/dbstat"
 	"bulkhead/internal/experiment"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/journal/statedir"
-	"bulkhead/internal/policy"
-	"bulkhead/internal/policy/parse"
 	"bulkhead/internal/reconcile"
 	"bulkhead/internal/sampling"
 	"bulkhead/internal/transaction"
@@ -142,7 +139,6 @@ type trial struct {
 	watched       *sampling.Watched
 	victim, group string
 	hold          *attribution.Hold
-	placebo       []string       // the same limits as of the hold, so high that they hold nothing
 	work          *dbstat.Source // nil where nobody counts the victim's
 	until         time.Time
 	longest       time.Duration // of a pair
@@ -183,9 +179,6 @@ func (t *trial) look(ctx context.Context, cmd *cobra.Command, p *Proof) (why str
 				t.victim + "` lists suspects"}
 	}
 	p.Hold = t.hold
-	if t.placebo, err = placebo(v, t.hold); err != nil {
-		return "", err
-	}
 	if dsn := dsnOf(v, t.victim); dsn != "" {
 		if t.work, err = dbstat.Parse(dsn); err != nil {
 			return "", err
@@ -247,36 +240,9 @@ func dsnOf(v *transaction.View, group string) string {
 	return ""
 }
 
-// placebo are the limits of a hold, so high that they hold nothing more than is held: a hundredth below what the group
-// may have now, else what the machine has, or more.
-func placebo(v *transaction.View, hold *attribution.Hold) (assign []string, err error) {
-	for _, text := range hold.Assign {
-		group, s, err := parse.Assignment(text, hold.On)
-		if err != nil {
-			return nil, err
-		}
-		high := map[policy.Key]string{policy.KeyCPULimit: strconv.Itoa(len(v.Facts.CPUs)),
-			policy.KeyIOReadBandwidth: "1TB/s", policy.KeyIOWriteBandwidth: "1TB/s",
-			policy.KeyIOReadIOPS: "100000000", policy.KeyIOWriteIOPS: "100000000"}[s.Key]
-		if i := slices.IndexFunc(v.Classified.Groups, func(g classify.Group) bool { return g.Path == group }); i >= 0 {
-			now, _ := v.Classified.Groups[i].Settings.Get(s.Key, s.On)
-			switch limit := now.Value.(type) {
-			case policy.Cores:
-				high = (limit * 99 / 100).String()
-			case policy.Rate:
-				high = (limit * 99 / 100).String()
-			case policy.IOPS:
-				high = (limit * 99 / 100).String()
-			}
-		}
-		assign = append(assign, group+":"+string(s.Key)+"="+high)
-	}
-	return assign, nil
-}
-
 // would asks whether the hold can be made, and takes hold here.
 func (t *trial) would(ctx context.Context) error {
-	q := t.request(t.hold.Assign)
+	q := t.request()
 	q.DryRun = true
 	reply, _, err := t.s.Do(ctx, q)
 	if err != nil {
@@ -295,8 +261,8 @@ func (t *trial) would(ctx context.Context) error {
 	return nil
 }
 
-func (t *trial) request(assign []string) api.Request {
-	return api.Request{Verb: "set", Assign: assign, On: t.hold.On, For: holdFor, ConfirmWithin: holdFor,
+func (t *trial) request() api.Request {
+	return api.Request{Verb: "set", Assign: t.hold.Assign, On: t.hold.On, For: holdFor, ConfirmWithin: holdFor,
 		Reason: t.reason}
 }
 
@@ -359,20 +325,16 @@ func (t *trial) run(ctx context.Context, p *Proof, reason string) (why string, e
 		len(pairs), experiment.Pairs, err)}
 }
 
-// Limit implements experiment.Subject.
-func (t *trial) Limit(ctx context.Context, held bool) error {
+// Hold implements experiment.Subject.
+func (t *trial) Hold(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if err := t.alone(); err != nil {
 		return err
 	}
-	assign := t.placebo
-	if held {
-		assign = t.hold.Assign
-	}
 	// A change that began is done with, whatever the signal: half of it would be undone, and take as long.
-	reply, _, err := t.s.Do(context.WithoutCancel(ctx), t.request(assign))
+	reply, _, err := t.s.Do(context.WithoutCancel(ctx), t.request())
 	if err != nil {
 		t.waits = mayHold(err, time.Now())
 		return err
