@@ -132,8 +132,8 @@ func (l *Loops) amount(k slo.Knob, v float64) string {
 }
 
 // idles says whether a value of a weight that may be lowered is the lowest there is, and the policy names no floor:
-// then the group is made idle. The scheduler has what wakes up take the CPU from an idle group at once, and not from one
-// of weight 1, which stands in for it where the kernel has no cpu.idle.
+// then the group is made idle. The scheduler has what wakes up take the CPU from an idle group at once, and not from
+// one of weight 1, which stands in for it where the kernel has no cpu.idle.
 func (h *host) idles(k slo.Knob, v float64) bool {
 	return k.Key == policy.KeyCPUWeight && v <= 1 && slices.ContainsFunc(h.knobs, func(c candidate) bool {
 		return c.Knob == k && c.Floor <= 0
