@@ -241,6 +241,11 @@ func span(t testing.TB) time.Duration {
 // rates lets counters run in, and gives their growth in Mbit/s over the span.
 func rates(t testing.TB, counters ...func() uint64) []float64 {
 	t.Helper()
+	return ratesOver(span(t), counters...)
+}
+
+// ratesOver is rates over a time.
+func ratesOver(length time.Duration, counters ...func() uint64) []float64 {
 	time.Sleep(settle)
 	read := func() (time.Time, []uint64) {
 		var all []uint64
@@ -250,7 +255,7 @@ func rates(t testing.TB, counters ...func() uint64) []float64 {
 		return time.Now(), all
 	}
 	began, before := read()
-	time.Sleep(span(t))
+	time.Sleep(length)
 	ended, after := read()
 	var all []float64
 	for i := range counters {
@@ -263,10 +268,17 @@ func rates(t testing.TB, counters ...func() uint64) []float64 {
 // each.
 func holds(t testing.TB, what string, want, percent float64, counters ...func() uint64) []float64 {
 	t.Helper()
+	return holdsOver(t, span(t), what, want, percent, counters...)
+}
+
+// holdsOver is holds, measured over a time.
+func holdsOver(t testing.TB, length time.Duration, what string, want, percent float64,
+	counters ...func() uint64) []float64 {
+	t.Helper()
 	want *= unit
-	slack := want*percent/100 + packet/span(t).Seconds()
+	slack := want*percent/100 + packet/length.Seconds()
 	for try := 1; ; try++ {
-		each, got := rates(t, counters...), 0.0
+		each, got := ratesOver(length, counters...), 0.0
 		for _, one := range each {
 			got += one
 		}
