@@ -203,7 +203,8 @@ func TestProveOnDisk(t *testing.T) {
 		}
 	}
 	t.Logf("guilty and shown, of %d each: %v; innocent and shown: %d of %d", rounds, shown, innocent, 2*rounds)
-	if shown["directly"] < (rounds+1)/2 || innocent > (rounds+1)/2 {
+	// Of 20, 19 guilty are to be shown. Chance shows one innocent in 32: three of 20 in 2 of 100 such runs.
+	if shown["directly"]+shown["through the page cache"] < 2*rounds-rounds/10 || innocent > 1+rounds/10 {
 		t.Error("that is too bad")
 	}
 }
