@@ -394,8 +394,8 @@ func (m *steppedMariaDB) oracle(alone arm) (limit float64, best arm) {
 
 // The loop keeps the p95 of a MariaDB at 1.5 times what it is alone, under a load in steps, beside a batch that takes
 // all it gets, against no policy and against the static limit that would be best. It takes a quiet machine: where alone
-// differs from alone at the beginning, or the promise is kept by one of alone before and after and not by the other,
-// nothing is decided.
+// differs from alone, at the beginning or at the end, or the promise is kept by one of alone before and after and not
+// by the other, nothing is decided.
 func TestSLOKeepsAMariaDB(t *testing.T) {
 	if os.Getenv("LONG") == "" {
 		t.Skip("takes a quarter of an hour: LONG=1")
@@ -439,9 +439,8 @@ func TestSLOKeepsAMariaDB(t *testing.T) {
 	}
 	kept, keptAgain := loop.missed(alone) <= 0.05, loop.missed(again) <= 0.05
 	switch {
-	case kept != keptAgain:
-		t.Errorf("not decided: the machine is too noisy: alone against alone differs by %.0f %%, and so do verdicts",
-			100*by)
+	case by > noisy || kept != keptAgain:
+		t.Errorf("not decided: the machine is too noisy: alone against alone differs by %.0f %%", 100*by)
 	case limit == 0 && kept && loop.batch < 0.8*best.batch:
 		t.Error("not decided: no static limit that was tried keeps 95 % of windows, so there is none to compare with")
 	case !kept || loop.batch < 0.8*best.batch:

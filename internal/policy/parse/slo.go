@@ -205,8 +205,8 @@ func sloForm() yamlform.Form[document] {
 				Name: "within",
 				Doc: "How far limits may go, by group: {reports: {cpu.limit: 0.2..2}}. The lowest is the floor. " +
 					"Where none is named it is 0.05 cores, or 5 % of a disk limit; of role helper half of the CPUs " +
-					"that it wants, or of the disk limit. Of a weight it is 1; that of a helper stays where none " +
-					"is named.",
+					"that it wants, or of the disk limit. Of a weight it is idle; that of a helper stays where " +
+					"none is named.",
 				Schema: policy.JSONSchema{"type": "object", "additionalProperties": policy.JSONSchema{"type": "object",
 					"propertyNames": policy.JSONSchema{"enum": sloKeys},
 					"additionalProperties": policy.JSONSchema{"type": "string",
