@@ -411,8 +411,8 @@ int BPF_PROG(count_switch, bool preempt, struct task_struct *prev, struct task_s
 		n->lost++;
 	else
 		end(n, waited, limited_of(next, f, id, held, now, waited), c, id, f->slot, now);
-	if (held != f->held) {
-		f->before = f->held;
+	if (held != f->held || !f->back) {
+		f->before = f->back ? f->held : held;
 		f->held = held;
 		f->back = now;
 	}
