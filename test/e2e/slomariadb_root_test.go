@@ -412,7 +412,7 @@ func TestSLOKeepsAMariaDB(t *testing.T) {
 	m := newSteppedMariaDB(t, 30*time.Second)
 	m.quiet()
 	m.groups(never, heavy, "advise")
-	m.agent()
+	m.listens(m.start("agent")) // as it is by default: one that looks more often takes more from the database
 	alone := m.run()
 	alone.tell(t, "alone", alone)
 	m.beginBatch()
