@@ -16,8 +16,8 @@ import (
 // its limit held it back, in C somebody else ran. On average n = (W+R)/U threads were runnable, W waiting. So its limit
 // has T·n of W, others have C·n, and its own threads, all but the one that ran, R·(n-1): W together. Only C is not
 // counted: others ran when v did not want to, too. It is at most what they used of the CPUs of v; of that the part when
-// v was throttled does not count, nor what they used when no thread of v waited, which PSI bounds. Of groups that yield to v
-// nothing counts: they ran when v did not want to.
+// v was throttled does not count, nor what they used when no thread of v waited, which PSI bounds.
+// Of groups that yield to v nothing counts: they ran when v did not want to.
 func cpu(w *Window, v *Group) Resource {
 	if v.Blame != nil && v.CPU != nil {
 		return cpuCounted(w, v)
@@ -199,11 +199,7 @@ func share(w *Window, v *Group) *usage {
 			if g.Name == v.Name {
 				continue
 			}
-			on.used[g.Name] += used
-			if !w.yields(g, v) {
-				on.weights[g.Name] += used * part
-				on.weight += used * part
-			}
+			on.add(g.Name, used, part, w.yields(g, v))
 		}
 	}
 	for id, used := range left {
@@ -214,6 +210,15 @@ func share(w *Window, v *Group) *usage {
 		}
 	}
 	return on
+}
+
+// add adds what a group used of a CPU on which the part of v's time is that it runs there.
+func (on *usage) add(group string, used, part float64, yields bool) {
+	on.used[group] += used
+	if !yields {
+		on.weights[group] += used * part
+		on.weight += used * part
+	}
 }
 
 // yields says whether the scheduler takes a CPU from g at once when a thread of v wakes up there: g is idle, or a group

@@ -368,9 +368,9 @@ func (m *steppedMariaDB) quiet() {
 	}
 }
 
-// oracle finds what of all that can be set once and for all leaves the batch most work and misses at most 5 % of windows:
-// that it is idle, or a limit, in quarters of a CPU, as if the higher of two limits never missed less. Where nothing
-// keeps them, limit is "".
+// oracle finds what of all that can be set once and for all leaves the batch most work and misses at most 5 % of
+// windows: that it is idle, or a limit, in quarters of a CPU, as if the higher of two limits never missed less. Where
+// nothing keeps them, limit is "".
 func (m *steppedMariaDB) oracle(alone arm) (limit string, best arm) {
 	m.t.Helper()
 	facts, err := host.New("/").Facts()
@@ -454,55 +454,5 @@ func TestSLOKeepsAMariaDB(t *testing.T) {
 		t.Error("not decided: nothing that was set once keeps 95 % of windows, so there is none to compare with")
 	case !kept || loop.batch < 0.8*best.batch:
 		t.Error("the loop does not keep what the project wants")
-	}
-}
-
-// What an agent records beside a MariaDB under a load in steps can be simulated. With RECORD_INTO=FILE the record is
-// kept: that is how internal/cli/slosim/testdata/mariadb.record came about.
-func TestSLORecordIsSimulated(t *testing.T) {
-	if os.Getenv("LONG") == "" {
-		t.Skip("takes five minutes: LONG=1")
-	}
-	m := newSteppedMariaDB(t, 20*time.Second)
-	m.groups(never, heavy, "advise")
-	agent := m.agent()
-	soon(t, "a heartbeat", func() bool { return m.sloOf().Value != nil })
-	time.Sleep(15 * time.Second)
-	calm := *m.sloOf().Value
-	m.groups(time.Duration(3*calm*float64(time.Second)).Round(100*time.Microsecond), heavy, "advise")
-	began := time.Now()
-	m.run()
-	m.beginBatch()
-	m.run()
-	m.endBatch()
-	time.Sleep(15 * time.Second) // collectors read once more
-	file := filepath.Join(m.dir, "record")
-	m.must("dump", "--from", began.Local().Format(time.DateTime), "--format", "record", "--into", file)
-	agent.signal(syscall.SIGTERM)
-	agent.ends()
-	info, err := os.Stat(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	group := fmt.Sprintf("mysql%d", m.d.port)
-	t.Logf("%s, %d bytes\n%s", group, info.Size(), m.must("slo", "simulate", group, "--file", file))
-	var v struct {
-		Recorded struct{ Windows int }
-		Rules    []struct{ Rule string }
-	}
-	if err := json.Unmarshal([]byte(m.must("slo", "simulate", group, "--file", file, "--json")), &v); err != nil {
-		t.Fatal(err)
-	}
-	if v.Recorded.Windows < 20 || len(v.Rules) < 6 {
-		t.Errorf("%d windows were recorded, and %d rules compared", v.Recorded.Windows, len(v.Rules))
-	}
-	if into := os.Getenv("RECORD_INTO"); into != "" {
-		text, err := os.ReadFile(file)
-		if err == nil {
-			err = os.WriteFile(into, text, 0o600)
-		}
-		if err != nil {
-			t.Error(err)
-		}
 	}
 }
