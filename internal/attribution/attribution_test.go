@@ -2,7 +2,9 @@ package attribution_test
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -157,6 +159,45 @@ func TestOwnQuotaIsBlamedOnNobody(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A group that is idle, or below one that is, makes nobody wait for a CPU who is not idle: it has what others leave.
+func TestIdleGroupsAreNotBlamedForCPUs(t *testing.T) {
+	of := func(idle ...string) map[string]float64 {
+		w := &attribution.Window{Host: attribution.Host{CPUs: 2, EachCPU: map[int]float64{0: 1, 1: 1}}}
+		for _, g := range []struct {
+			name string
+			cpu  float64
+		}{{"db", 0.5}, {"jobs", 0}, {"jobs/a", 0.7}, {"jobs/b", 0.5}, {"web", 0.3}} {
+			w.Groups = append(w.Groups, attribution.Group{Name: g.name, CPU: new(g.cpu), Waited: new(0.4), Threads: 2,
+				Idle: slices.Contains(idle, g.name)})
+		}
+		all := map[string]float64{}
+		for _, victim := range []string{"db", "jobs/a"} {
+			r, err := attribution.Of(w, victim)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, row := range r.Resources[0].Rows {
+				if row.Who == attribution.Other {
+					all[victim+" for "+row.Group] = row.Seconds
+				}
+			}
+		}
+		return all
+	}
+	for _, tt := range []struct{ idle, blamed []string }{
+		{nil, []string{"db for jobs/a", "db for jobs/b", "db for web", "jobs/a for db", "jobs/a for jobs/b",
+			"jobs/a for web"}},
+		{[]string{"jobs"}, []string{"db for web", "jobs/a for db", "jobs/a for jobs/b", "jobs/a for web"}},
+		{[]string{"jobs/b"}, []string{"db for jobs/a", "db for web", "jobs/a for db", "jobs/a for web"}},
+		{[]string{"jobs", "db"}, []string{"db for jobs/a", "db for jobs/b", "db for web", "jobs/a for db",
+			"jobs/a for jobs/b", "jobs/a for web"}},
+	} {
+		if got := slices.Sorted(maps.Keys(of(tt.idle...))); !slices.Equal(got, tt.blamed) {
+			t.Errorf("idle are %v: waits are %v", tt.idle, got)
+		}
+	}
 }
 
 // Who waits for next to nothing gets no suspects, and who never used a resource is no suspect of it.

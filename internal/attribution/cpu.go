@@ -3,7 +3,9 @@ package attribution
 import (
 	"fmt"
 	"math"
+	"path"
 	"strconv"
+	"strings"
 
 	"bulkhead/internal/observe/top"
 )
@@ -15,6 +17,7 @@ import (
 // has T·n of W, others have C·n, and its own threads, all but the one that ran, R·(n-1): W together. Only C is not
 // counted: others ran when v did not want to, too. It is at most what they used of the CPUs of v; of that the part when
 // v was throttled does not count, nor what they used when no thread of v waited, which PSI bounds.
+// Of groups that yield to v nothing counts: they ran when v did not want to.
 func cpu(w *Window, v *Group) Resource {
 	if v.Blame != nil && v.CPU != nil {
 		return cpuCounted(w, v)
@@ -114,8 +117,10 @@ func (w *Window) describeCPU(v *Group, on *usage, row *Row) {
 // contended are the seconds in which others ran on a CPU where threads of v waited.
 func contended(v *Group, on *usage, waited, ran float64) float64 {
 	others := on.usedOutside
-	for _, used := range on.used {
-		others += used
+	for name, used := range on.used {
+		if _, blamed := on.weights[name]; blamed {
+			others += used
+		}
 	}
 	if free := on.cpus - ran; v.Throttled > 0 && free > 0 {
 		others *= max(0, 1-v.Throttled/free)
@@ -135,8 +140,8 @@ func contended(v *Group, on *usage, waited, ran float64) float64 {
 type usage struct {
 	cpus   float64 // how many CPUs the group runs on
 	source string
-	// used are CPU-seconds on them, and weights the same by how much the group itself runs on each; weight is the sum
-	// of these, those outside of all groups included.
+	// used are CPU-seconds on them, and weights the same by how much the group itself runs on each, without those that
+	// yield to it; weight is the sum of these, those outside of all groups included.
 	used, weights        map[string]float64
 	usedOutside, outside float64
 	weight               float64
@@ -191,11 +196,10 @@ func share(w *Window, v *Group) *usage {
 				continue
 			}
 			left[id] -= used
-			if g.Name != v.Name {
-				on.used[g.Name] += used
-				on.weights[g.Name] += used * part
-				on.weight += used * part
+			if g.Name == v.Name {
+				continue
 			}
+			on.add(g.Name, used, part, w.yields(g, v))
 		}
 	}
 	for id, used := range left {
@@ -206,6 +210,29 @@ func share(w *Window, v *Group) *usage {
 		}
 	}
 	return on
+}
+
+// add adds what a group used of a CPU on which the part of v's time is that it runs there.
+func (on *usage) add(group string, used, part float64, yields bool) {
+	on.used[group] += used
+	if !yields {
+		on.weights[group] += used * part
+		on.weight += used * part
+	}
+}
+
+// yields says whether the scheduler takes a CPU from g at once when a thread of v wakes up there: g is idle, or a group
+// above it that is not above v, and v is not.
+func (w *Window) yields(g, v *Group) bool { return w.idleBeside(g, v) && !w.idleBeside(v, g) }
+
+// idleBeside says whether a group, or one above it that does not hold the other one, is idle.
+func (w *Window) idleBeside(g, other *Group) bool {
+	for at := g.Name; at != "." && !strings.HasPrefix(other.Name+"/", at+"/"); at = path.Dir(at) {
+		if w.group(at).Idle {
+			return true
+		}
+	}
+	return false
 }
 
 // spread is what a group used of each CPU; where only the sum is told, the same of each on which it may run.

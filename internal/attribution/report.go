@@ -35,6 +35,7 @@ type Group struct {
 	// where none did.
 	Reclaim *Reclaim
 	Threads float64
+	Idle    bool // cpu.idle: it runs only where no group beside it wants to
 	// Throttled are seconds for which CPU limits of the group and of those above it held it back, summed over CPUs.
 	Throttled float64
 	// Pressure is the part of the time in which at least one task waited, by resource (PSI), groups below included.

@@ -8,6 +8,7 @@ import (
 	"bulkhead/internal/observe"
 	"bulkhead/internal/observe/record"
 	"bulkhead/internal/observe/top"
+	"bulkhead/internal/policy"
 )
 
 // Parts are the collectors whose figures a window is made of.
@@ -108,6 +109,9 @@ func groupOf(s *top.State, of top.Group) Group {
 	}
 	if v := rate(s, "bulkhead_group_cpu_throttled_seconds_total", of.Name); v != nil {
 		g.Throttled = *v
+	}
+	for _, f := range s.Figures("bulkhead_group_limit_held", of.Name) {
+		g.Idle = g.Idle || f.Labels[0] == string(policy.KeyCPUIdle) && f.Value == 1
 	}
 	for _, f := range s.Figures("bulkhead_group_cpus", of.Name) {
 		g.CPUs, _ = idset.Parse(f.Labels[0]) // one that cannot be read restricts nothing

@@ -48,6 +48,11 @@ struct cfs_rq {
 struct sched_entity {
 	struct cfs_rq *cfs_rq;
 };
+struct sched_info {
+	unsigned long pcount;
+	unsigned long long run_delay;
+	unsigned long long last_queued;
+};
 struct thread_info {
 	u32 cpu;
 };
@@ -55,8 +60,9 @@ struct task_struct {
 	struct thread_info thread_info;
 	u32 cpu; // where thread_info has none
 	int pid;
-	int on_cpu;
+	int on_rq;
 	unsigned int __state;
+	struct sched_info sched_info; // CONFIG_SCHED_INFO
 	struct task_group *sched_task_group;
 	struct sched_entity se;
 };
@@ -65,6 +71,8 @@ struct task_struct___old { // before 5.14
 };
 
 #pragma clang attribute pop
+
+#define TASK_ON_RQ_MIGRATING 2
 
 #define THREADS 32768 // a power of two
 #define SEGMENTS 64   // a power of two
@@ -81,21 +89,22 @@ volatile u32 generation = 1;
 #define OUTSIDE 0
 #define IDLE 1
 
-// A thread that waits since a time on its CPU. Threads whose numbers are equal modulo THREADS share an entry: of two that
-// wait at a time only the later one is counted. Written under the lock of the run queue that the thread is on.
-struct waiter {
-	u64 since;
-	u64 held; // for how long limits had held back its group on its CPU
-	u32 pid;  // 0: nobody
-	u32 pad;
+// What a thread of a group had when it left its CPU, or was taken to another one. Threads whose numbers are equal modulo
+// THREADS share an entry: it is known of the one that came last. Since when a thread waits, the kernel knows itself
+// (sched_info.last_queued, by the clock of the run queue).
+struct thread {
+	u64 delay; // for how long it had waited, in all (sched_info.run_delay)
+	u64 held;  // for how long limits had held back its group on its CPU
+	u32 pid;   // 0: nobody
+	u32 cpu;
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, THREADS);
 	__type(key, u32);
-	__type(value, struct waiter);
-} waiters SEC(".maps");
+	__type(value, struct thread);
+} threads SEC(".maps");
 
 // The slot of a group, by the number of a directory of it in the hierarchy of the CPU controller.
 struct {
@@ -111,9 +120,14 @@ struct segment {
 	u64 slot;
 };
 
-// Which slot a directory has, also one that is below a group's, or outside, as was found out on a CPU.
+// Which slot a directory has, also one that is below a group's, or outside, as was found out on a CPU, and for how long
+// limits have held it back there: a limit does so from when a thread of it leaves the CPU, or wakes up, until one comes
+// back.
 struct found {
 	u64 id;
+	u64 held;   // when a thread of it came or left last
+	u64 before; // and before the last time that it was held back
+	u64 back;   // when a thread came after that time; 0: none was seen yet
 	u32 slot;
 	u32 generation;
 };
@@ -121,6 +135,7 @@ struct found {
 struct cpu {
 	u64 since; // when what runs now began; 0: nothing was seen yet
 	u32 slot;  // of what runs now
+	u64 id;    // the directory of what runs now
 	u32 next;  // where the segment that runs now will be put
 	struct segment ring[SEGMENTS];
 	struct found found[FOUND];
@@ -143,7 +158,7 @@ struct count {
 	u64 waits;
 	u64 voluntary;
 	u64 involuntary;
-	u64 lost; // waits whose beginning was not seen
+	u64 lost; // waits whose beginning is not known
 };
 
 struct {
@@ -172,9 +187,9 @@ static __always_inline u32 cpu_of(struct task_struct *p)
 	return bpf_get_smp_processor_id();
 }
 
-// slot_of is the slot of the nearest group at or above the directory of a thread. The lock of the CPU's run queue is
-// held.
-static __always_inline u32 slot_of(struct task_struct *p, struct cpu *c)
+// found_of is what is known of the directory of a thread, with the slot of the nearest group at or above it. Where that
+// is only found out now, no thread of it was seen. The lock of the CPU's run queue is held.
+static __always_inline struct found *found_of(struct task_struct *p, struct cpu *c)
 {
 	struct cgroup_subsys_state *css = &p->sched_task_group->css;
 	u64 id = css->cgroup->kn->id;
@@ -183,7 +198,7 @@ static __always_inline u32 slot_of(struct task_struct *p, struct cpu *c)
 	int i;
 
 	if (f->id == id && f->generation == now)
-		return f->slot;
+		return f;
 	f->id = id;
 	for (i = 0; i < DEPTH && css; i++) {
 		u32 *known = bpf_map_lookup_elem(&groups, &id);
@@ -195,9 +210,10 @@ static __always_inline u32 slot_of(struct task_struct *p, struct cpu *c)
 		css = css->parent;
 		id = css->cgroup->kn->id;
 	}
+	f->back = 0;
 	f->slot = slot;
 	f->generation = now;
-	return slot;
+	return f;
 }
 
 // THROTTLED is for how long limits have held back a group on a CPU, by the clock of its run queue. Two ways to read the
@@ -247,35 +263,47 @@ static __always_inline void add_blame(u32 cpu, u32 waited, u32 ran, u64 ns)
 		*sum += ns;
 }
 
-// begin notes that a thread waits from now on. One that is woken up may wait already: it was about to sleep and had to
-// leave its CPU before that.
-static __always_inline void begin(struct task_struct *p, u64 now, u64 held, bool woken)
+static __always_inline struct thread *thread_of(u32 pid)
 {
-	u32 pid = p->pid, at = pid % THREADS;
-	struct waiter *w = bpf_map_lookup_elem(&waiters, &at);
+	u32 at = pid % THREADS;
 
-	if (!w || (woken && w->pid == pid))
-		return;
-	w->since = now;
-	w->held = held;
-	w->pid = pid;
+	return bpf_map_lookup_elem(&threads, &at);
 }
 
-// end adds up what a thread of a slot has waited on a CPU, whose ring goes as far as now.
-static __always_inline void end(struct waiter *w, u64 held, struct cpu *c, u32 id, u32 slot, u64 now)
+// limited_of is for how much of a wait on a CPU limits held back the group of a thread, by what they had when it began:
+// either they have held it back but once since then, or it is known of the thread. A group that was not seen there
+// before is from now on.
+static __always_inline u64 limited_of(struct task_struct *p, struct found *f, u32 id, u64 held, u64 now, u64 waited)
 {
-	struct count *n = count_of(id, slot);
-	u64 waited = now - w->since, limited = held - w->held, from, until = now;
+	u64 since = now - waited, had, limited;
+	struct thread *t;
+
+	if (!f->back) {
+		f->held = f->before = held;
+		f->back = now;
+	}
+	if (!held)
+		return 0;
+	had = f->held;
+	if (since < f->back) {
+		t = thread_of(p->pid);
+		had = t && t->pid == p->pid && t->cpu == id ? t->held : f->before;
+	}
+	limited = held - had;
+	if ((long long)limited <= 0)
+		return 0;
+	// Before 6.6 the time is that of a clock which may run slower: the limit has all of such a wait.
+	if (limited > waited || !bpf_core_field_exists(((struct cfs_rq *)0)->throttled_clock_self_time))
+		return waited;
+	return limited;
+}
+
+// end adds up what a thread of a group has waited on a CPU, whose ring goes as far as now.
+static __always_inline void end(struct count *n, u64 waited, u64 limited, struct cpu *c, u32 id, u32 slot, u64 now)
+{
+	u64 from, until = now;
 	u32 i, last = c->next - 1;
 
-	w->pid = 0;
-	if (!n || (long long)waited < 0)
-		return;
-	if ((long long)limited < 0)
-		limited = 0;
-	// Before 6.6 the time is that of a clock which may run slower: the limit has all of such a wait.
-	if (limited > waited || (limited && !bpf_core_field_exists(((struct cfs_rq *)0)->throttled_clock_self_time)))
-		limited = waited;
 	n->waits++;
 	n->waited += waited;
 	n->limited += limited;
@@ -316,15 +344,31 @@ static __always_inline void close(struct cpu *c, u64 now)
 	c->next++;
 }
 
+// leave notes what a thread of a group has that leaves its CPU.
+static __always_inline void leave(struct task_struct *p, struct cpu *c, u32 id)
+{
+	u64 held = THROTTLED(DIRECT, p->se.cfs_rq);
+	struct found *f = &c->found[c->id % FOUND];
+	struct thread *t = thread_of(p->pid);
+
+	if (f->id == c->id)
+		f->held = held;
+	if (!t)
+		return;
+	t->delay = p->sched_info.run_delay;
+	t->held = held;
+	t->pid = p->pid;
+	t->cpu = id;
+}
+
 SEC("tp_btf/sched_switch")
 int BPF_PROG(count_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
-	u64 now = clock_of(prev);
+	u64 now = clock_of(prev), since, held, waited;
 	u32 id = bpf_get_smp_processor_id();
 	struct cpu *c = bpf_map_lookup_elem(&cpu_state, &id);
+	struct found *f;
 	struct count *n;
-	struct waiter *w;
-	u32 pid, at, slot;
 	long state;
 
 	if (!c)
@@ -343,78 +387,91 @@ int BPF_PROG(count_switch, bool preempt, struct task_struct *prev, struct task_s
 				n->involuntary++;
 			else
 				n->voluntary++;
+			if (c->slot != OUTSIDE)
+				leave(prev, c, id);
 		}
 	}
-	if (prev->pid && (preempt || !state))
-		begin(prev, now, THROTTLED(DIRECT, prev->se.cfs_rq), 0);
 	c->since = now;
 	if (!next->pid) {
 		c->slot = IDLE;
 		return 0;
 	}
-	slot = c->slot = slot_of(next, c);
-	pid = next->pid;
-	at = pid % THREADS;
-	w = bpf_map_lookup_elem(&waiters, &at);
-	if (!w)
+	f = found_of(next, c);
+	c->slot = f->slot;
+	c->id = f->id;
+	if (f->slot == OUTSIDE)
 		return 0;
-	if (w->pid == pid) {
-		if (slot == OUTSIDE)
-			w->pid = 0;
-		else
-			end(w, THROTTLED(DIRECT, next->se.cfs_rq), c, id, slot, now);
-	} else {
-		n = count_of(id, slot);
-		if (n)
-			n->lost++;
+	n = count_of(id, f->slot);
+	if (!n)
+		return 0;
+	held = THROTTLED(DIRECT, next->se.cfs_rq);
+	since = next->sched_info.last_queued;
+	waited = now - since;
+	if (!since || (long long)waited < 0) // it had to leave when it was about to sleep
+		n->lost++;
+	else
+		end(n, waited, limited_of(next, f, id, held, now, waited), c, id, f->slot, now);
+	if (held != f->held || !f->back) {
+		f->before = f->back ? f->held : held;
+		f->held = held;
+		f->back = now;
 	}
 	return 0;
 }
 
-SEC("tp_btf/sched_wakeup")
-int BPF_PROG(count_wakeup, struct task_struct *p)
-{
-	if (!p->on_cpu) // else it runs, and only its state changes
-		begin(p, clock_of(p), THROTTLED(DIRECT, p->se.cfs_rq), 1);
-	return 0;
-}
-
-SEC("tp_btf/sched_wakeup_new")
-int BPF_PROG(count_wakeup_new, struct task_struct *p)
-{
-	begin(p, clock_of(p), THROTTLED(DIRECT, p->se.cfs_rq), 1);
-	return 0;
-}
-
-// A thread goes to another CPU. When it waits, the lock of the run queue that it leaves is held; when it does not, it
-// has no entry.
+// A thread goes to another CPU. When it waits, the lock of the run queue that it leaves is held, and the kernel has just
+// added up what it has waited there.
 SEC("tp_btf/sched_migrate_task")
 int BPF_PROG(count_migrate, struct task_struct *p, int to)
 {
-	u32 pid = p->pid, at = pid % THREADS, id = cpu_of(p), slot;
-	struct waiter *w = bpf_map_lookup_elem(&waiters, &at);
-	struct cpu *c = bpf_map_lookup_elem(&cpu_state, &id);
+	struct thread *t = thread_of(p->pid);
 	struct cfs_rq **all, *q = 0;
-	u64 now;
+	bool known;
 
-	if (!w || !c || w->pid != pid)
+	if (!t)
 		return 0;
-	now = clock_of(p);
-	slot = slot_of(p, c);
-	if (slot != OUTSIDE) {
-		if (c->since) {
-			struct count *n = count_of(id, c->slot);
+	known = t->pid == p->pid;
+	if (p->on_rq == TASK_ON_RQ_MIGRATING) {
+		u64 now = clock_of(p), waited = p->sched_info.run_delay;
+		u32 id = cpu_of(p);
+		struct cpu *c = bpf_map_lookup_elem(&cpu_state, &id);
+		struct found *f;
+		struct count *n;
 
-			if (n && now > c->since)
-				n->ran += now - c->since;
-			close(c, now);
-			c->since = now;
+		if (!c)
+			return 0;
+		f = found_of(p, c);
+		if (f->slot == OUTSIDE)
+			return 0;
+		n = count_of(id, f->slot);
+		if (!n)
+			return 0;
+		if (known)
+			waited -= t->delay;
+		if ((!known && p->sched_info.pcount) || (long long)waited < 0) {
+			n->lost++;
+		} else if (waited) {
+			u64 held = THROTTLED(DIRECT, p->se.cfs_rq);
+
+			if (c->since) {
+				struct count *running = count_of(id, c->slot);
+
+				if (running && now > c->since)
+					running->ran += now - c->since;
+				close(c, now);
+				c->since = now;
+			}
+			end(n, waited, limited_of(p, f, id, held, now, waited), c, id, f->slot, now);
 		}
-		end(w, THROTTLED(DIRECT, p->se.cfs_rq), c, id, slot, now);
+	} else if (!known) { // it sleeps, and is of no group, or was not seen
+		return 0;
 	}
 	all = p->sched_task_group->cfs_rq;
 	bpf_probe_read_kernel(&q, sizeof(q), all + to);
-	begin(p, now, THROTTLED(ANY, q), 0);
+	t->delay = p->sched_info.run_delay;
+	t->held = THROTTLED(ANY, q);
+	t->pid = p->pid;
+	t->cpu = to;
 	return 0;
 }
 

@@ -4,9 +4,9 @@
 // v2, as it goes by the directories of the CPU controller.
 //
 // The programs (count.bpf.c, block.bpf.c and reclaim.bpf.c, Apache-2.0 or GPL-2.0) are on the kernel's tracepoints of
-// switches and wake-ups, of requests, and of reclaim. They send nothing; what they count is read when somebody wants to
-// know it. They are neither pinned nor attached to anything that outlives the process: they end with it, however it
-// ends.
+// switches and moves between CPUs, of requests, and of reclaim. They send nothing; what they count is read when
+// somebody wants to know it. They are neither pinned nor attached to anything that outlives the process: they end with it, however
+// it ends.
 //
 // It takes kernel 5.5 with BTF, for disks and reclaim 5.11, and CAP_BPF and CAP_PERFMON (before 5.8 CAP_SYS_ADMIN).
 // `make bpf` makes the objects.
@@ -138,8 +138,7 @@ func (c *Counter) attach() error {
 	return nil
 }
 
-// programs are attached in this order: who is seen to begin to wait is seen to get a CPU, too.
-var programs = []string{"count_switch", "count_wakeup_new", "count_wakeup", "count_migrate"}
+var programs = []string{"count_switch", "count_migrate"}
 
 // spec is the object with sizes for this host.
 func (c *Counter) spec(slots int) (*ebpf.CollectionSpec, error) {
@@ -367,7 +366,7 @@ func (c *Counter) share(w *Waits, slot int, row []byte) {
 // Cost is what the programs took of the CPUs while somebody had the kernel count that (see [CountCost]).
 type Cost struct {
 	Took     time.Duration
-	Events   uint64 // switches, wake-ups and moves between CPUs
+	Events   uint64 // switches and moves between CPUs
 	Switches uint64
 }
 

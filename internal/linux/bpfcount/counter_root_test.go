@@ -279,34 +279,6 @@ func TestWhoRan(t *testing.T) {
 	}
 }
 
-// A group's own limit is blamed for what it held back, and nobody else, though another group runs there all the while.
-func TestOwnLimit(t *testing.T) {
-	c := counting(t)
-	b := groupsOf(t, "victim", "hog")
-	b.limit(t, "victim", 0.2)
-	v := b.spin(t, "victim", 0)
-	b.spin(t, "hog", 0)
-	check(t, c.Watch(b.ids))
-	time.Sleep(200 * time.Millisecond)
-	by, held := delays(t, v), b.throttled(t, "victim")
-	w := during(t, c, span)["victim"]
-	by, held = delays(t, v)-by, b.throttled(t, "victim")-held
-	adds(t, "victim", w)
-	t.Logf("by schedstat %v, by cpu.stat held back %v", by, held)
-	if held < by/10 {
-		t.Skipf("this machine is too busy: the limit held back %v of %v", held, by)
-	}
-	if !near(w.Waited, by, 0.05) {
-		t.Errorf("waited %v, by schedstat %v", w.Waited, by)
-	}
-	if !near(w.Limited, held, 0.05) {
-		t.Errorf("%v blamed on its limit, by cpu.stat %v", w.Limited, held)
-	}
-	if most := w.Waited - held; w.Others["hog"] > most+w.Waited/20 {
-		t.Errorf("%v blamed on the hog, at most %v", w.Others["hog"], most)
-	}
-}
-
 // Threads of one group wait for each other.
 func TestOwnLoad(t *testing.T) {
 	c := counting(t)
