@@ -161,7 +161,8 @@ func TestOwnQuotaIsBlamedOnNobody(t *testing.T) {
 	})
 }
 
-// A group that is idle, or below one that is, makes nobody wait for a CPU who is not idle: it has what others leave.
+// A group that is idle, or below one that is, makes nobody wait for a CPU beside whom it is so: it has what others
+// leave. One that is idle only among its siblings has its part of what the group above them gets.
 func TestIdleGroupsAreNotBlamedForCPUs(t *testing.T) {
 	of := func(idle ...string) map[string]float64 {
 		w := &attribution.Window{Host: attribution.Host{CPUs: 2, EachCPU: map[int]float64{0: 1, 1: 1}}}
@@ -190,7 +191,8 @@ func TestIdleGroupsAreNotBlamedForCPUs(t *testing.T) {
 		{nil, []string{"db for jobs/a", "db for jobs/b", "db for web", "jobs/a for db", "jobs/a for jobs/b",
 			"jobs/a for web"}},
 		{[]string{"jobs"}, []string{"db for web", "jobs/a for db", "jobs/a for jobs/b", "jobs/a for web"}},
-		{[]string{"jobs/b"}, []string{"db for jobs/a", "db for web", "jobs/a for db", "jobs/a for web"}},
+		{[]string{"jobs/b"}, []string{"db for jobs/a", "db for jobs/b", "db for web", "jobs/a for db",
+			"jobs/a for web"}},
 		{[]string{"jobs", "db"}, []string{"db for jobs/a", "db for jobs/b", "db for web", "jobs/a for db",
 			"jobs/a for jobs/b", "jobs/a for web"}},
 	} {

@@ -221,18 +221,21 @@ func (on *usage) add(group string, used, part float64, yields bool) {
 	}
 }
 
-// yields says whether the scheduler takes a CPU from g at once when a thread of v wakes up there: g is idle, or a group
-// above it that is not above v, and v is not.
-func (w *Window) yields(g, v *Group) bool { return w.idleBeside(g, v) && !w.idleBeside(v, g) }
+// yields says whether the scheduler takes a CPU from g at once when a thread of v wakes up there: where the paths of
+// both part, the one that g is in is idle, and the one that v is in is not (find_matching_se, kernel/sched/fair.c).
+func (w *Window) yields(g, v *Group) bool {
+	return w.group(parting(g.Name, v.Name)).Idle && !w.group(parting(v.Name, g.Name)).Idle
+}
 
-// idleBeside says whether a group, or one above it that does not hold the other one, is idle.
-func (w *Window) idleBeside(g, other *Group) bool {
-	for at := g.Name; at != "." && !strings.HasPrefix(other.Name+"/", at+"/"); at = path.Dir(at) {
-		if w.group(at).Idle {
-			return true
+// parting is the first group on the path of a group that is not on that of another one; "" where all are.
+func parting(of, other string) string {
+	at := ""
+	for name := range strings.SplitSeq(of, "/") {
+		if at = path.Join(at, name); at != other && !strings.HasPrefix(other, at+"/") {
+			return at
 		}
 	}
-	return false
+	return ""
 }
 
 // spread is what a group used of each CPU; where only the sum is told, the same of each on which it may run.

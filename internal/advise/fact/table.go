@@ -294,7 +294,7 @@ var Table = []Row{
 	{"instance.slow_log", Flag, "", "option files and arguments, or server", "slow_query_log of MySQL"},
 	{"instance.slow_after", Text, "", "option files and arguments, or server", "long_query_time of MySQL, in seconds"},
 	{"instance.log_statement", Text, "", "option files and arguments, or server", "log_statement of PostgreSQL"},
-	{"instance.log_duration", Text, "", "option files and arguments, or server",
+	{"instance.log_after", Text, "", "option files and arguments, or server",
 		"log_min_duration_statement of PostgreSQL; milliseconds without a unit"},
 	{"instance.binlog", Flag, "", "option files and arguments, or server", "whether MySQL writes a binary log"},
 	{"instance.sync_binlog", Number, "", "option files and arguments, or server", "sync_binlog"},

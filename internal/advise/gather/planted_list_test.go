@@ -52,7 +52,7 @@ var planted = []struct {
 	{[]string{"etc/mysql/my.cnf", "innodb_flush_log_at_trx_commit = 2\n"}, []string{"OPS-22 mysql3306"}, "2"},
 	{[]string{"etc/mysql/my.cnf", "sync_binlog = 0\n"}, []string{"OPS-23 mysql3306"}, "0"},
 	{[]string{"etc/mysql/my.cnf", "general_log = 1\n"}, []string{"OPS-25 mysql3306"}, "yes"},
-	{[]string{"etc/mysql/my.cnf", "slow_query_log = 1\nlong_query_time = 0\n"}, []string{"OPS-26 mysql3306"}, "0"},
+	{[]string{"etc/mysql/my.cnf", "log_slow_query = 1\nlong_query_time = 0\n"}, []string{"OPS-26 mysql3306"}, "0"},
 	{[]string{"etc/mysql/my.cnf", "skip-innodb-doublewrite\ninnodb_numa_interleave = OFF\n"},
 		[]string{"ZFS-11 mysql3306"}, "no"},
 	{[]string{"etc/mysql/my.cnf", "large_pages = ON\n"},
@@ -62,6 +62,8 @@ var planted = []struct {
 		[]string{"OPS-21 postgresql5432"}, "no"},
 	{[]string{"var/lib/postgresql/15/main/postgresql.conf", "log_statement = 'all'\n"},
 		[]string{"OPS-27 postgresql5432"}, "all"},
+	{[]string{"var/lib/postgresql/15/main/postgresql.conf", "log_min_duration_statement = 0ms\n"},
+		[]string{"OPS-28 postgresql5432"}, "0ms"},
 	{[]string{"proc/812/limits", "Max open files            1024                 1024                 files\n" +
 		"Max locked memory         8388608              8388608              bytes\n"},
 		[]string{"LIM-01 mysql3306", "LIM-10 mysql3306"}, "1024"},

@@ -51,6 +51,7 @@ struct sched_entity {
 struct sched_info {
 	unsigned long pcount;
 	unsigned long long run_delay;
+	unsigned long long last_arrival;
 	unsigned long long last_queued;
 };
 struct thread_info {
@@ -95,8 +96,9 @@ volatile u32 generation = 1;
 struct thread {
 	u64 delay; // for how long it had waited, in all (sched_info.run_delay)
 	u64 held;  // for how long limits had held back its group on its CPU
+	u64 queue; // that of its group on its CPU
 	u32 pid;   // 0: nobody
-	u32 cpu;
+	u32 pad;
 };
 
 struct {
@@ -133,9 +135,11 @@ struct found {
 };
 
 struct cpu {
+	u64 first; // when the first switch was seen: nothing before it counts
 	u64 since; // when what runs now began; 0: nothing was seen yet
 	u32 slot;  // of what runs now
 	u64 id;    // the directory of what runs now
+	u64 queue; // of its group on this CPU
 	u32 next;  // where the segment that runs now will be put
 	struct segment ring[SEGMENTS];
 	struct found found[FOUND];
@@ -271,31 +275,40 @@ static __always_inline struct thread *thread_of(u32 pid)
 }
 
 // limited_of is for how much of a wait on a CPU limits held back the group of a thread, by what they had when it began:
-// either they have held it back but once since then, or it is known of the thread. A group that was not seen there
-// before is from now on.
-static __always_inline u64 limited_of(struct task_struct *p, struct found *f, u32 id, u64 held, u64 now, u64 waited)
+// either they have held it back but once since then, or it is known of the thread. What they had at its end is held. Of
+// a thread that woke up meanwhile it may be too much: what came between the end of that and the first thread of its
+// group that ran, and what was before it woke up, at most until that one ran.
+static __always_inline u64 limited_of(struct task_struct *p, struct found *f, u64 held, u64 now, u64 waited)
 {
-	u64 since = now - waited, had, limited;
+	u64 since = now - waited, had = f->held, limited, most = waited;
 	struct thread *t;
 
-	if (!f->back) {
-		f->held = f->before = held;
-		f->back = now;
-	}
-	if (!held)
+	if (!f->back) // no thread of it was seen here
 		return 0;
-	had = f->held;
 	if (since < f->back) {
 		t = thread_of(p->pid);
-		had = t && t->pid == p->pid && t->cpu == id ? t->held : f->before;
+		had = t && t->pid == p->pid && t->queue == (u64)p->se.cfs_rq ? t->held : f->before;
+		most = f->back - since + held - f->held;
 	}
 	limited = held - had;
+	if (limited > most)
+		limited = most;
 	if ((long long)limited <= 0)
 		return 0;
 	// Before 6.6 the time is that of a clock which may run slower: the limit has all of such a wait.
 	if (limited > waited || !bpf_core_field_exists(((struct cfs_rq *)0)->throttled_clock_self_time))
 		return waited;
 	return limited;
+}
+
+// note notes what limits have had by now.
+static __always_inline void note(struct found *f, u64 held, u64 now)
+{
+	if (f->back && held == f->held)
+		return;
+	f->before = f->back ? f->held : held;
+	f->held = held;
+	f->back = now;
 }
 
 // end adds up what a thread of a group has waited on a CPU, whose ring goes as far as now.
@@ -345,20 +358,20 @@ static __always_inline void close(struct cpu *c, u64 now)
 }
 
 // leave notes what a thread of a group has that leaves its CPU.
-static __always_inline void leave(struct task_struct *p, struct cpu *c, u32 id)
+static __always_inline void leave(struct task_struct *p, struct cpu *c)
 {
 	u64 held = THROTTLED(DIRECT, p->se.cfs_rq);
 	struct found *f = &c->found[c->id % FOUND];
 	struct thread *t = thread_of(p->pid);
 
-	if (f->id == c->id)
+	if (f->id == c->id && c->queue == (u64)p->se.cfs_rq) // else it has gone to another group since it came
 		f->held = held;
 	if (!t)
 		return;
 	t->delay = p->sched_info.run_delay;
 	t->held = held;
+	t->queue = (u64)p->se.cfs_rq;
 	t->pid = p->pid;
-	t->cpu = id;
 }
 
 SEC("tp_btf/sched_switch")
@@ -388,8 +401,10 @@ int BPF_PROG(count_switch, bool preempt, struct task_struct *prev, struct task_s
 			else
 				n->voluntary++;
 			if (c->slot != OUTSIDE)
-				leave(prev, c, id);
+				leave(prev, c);
 		}
+	} else {
+		c->first = now;
 	}
 	c->since = now;
 	if (!next->pid) {
@@ -399,6 +414,7 @@ int BPF_PROG(count_switch, bool preempt, struct task_struct *prev, struct task_s
 	f = found_of(next, c);
 	c->slot = f->slot;
 	c->id = f->id;
+	c->queue = (u64)next->se.cfs_rq;
 	if (f->slot == OUTSIDE)
 		return 0;
 	n = count_of(id, f->slot);
@@ -406,16 +422,12 @@ int BPF_PROG(count_switch, bool preempt, struct task_struct *prev, struct task_s
 		return 0;
 	held = THROTTLED(DIRECT, next->se.cfs_rq);
 	since = next->sched_info.last_queued;
-	waited = now - since;
+	waited = now - (since && since < c->first ? c->first : since);
 	if (!since || (long long)waited < 0) // it had to leave when it was about to sleep
 		n->lost++;
 	else
-		end(n, waited, limited_of(next, f, id, held, now, waited), c, id, f->slot, now);
-	if (held != f->held || !f->back) {
-		f->before = f->back ? f->held : held;
-		f->held = held;
-		f->back = now;
-	}
+		end(n, waited, limited_of(next, f, held, now, waited), c, id, f->slot, now);
+	note(f, held, now);
 	return 0;
 }
 
@@ -448,20 +460,21 @@ int BPF_PROG(count_migrate, struct task_struct *p, int to)
 			return 0;
 		if (known)
 			waited -= t->delay;
-		if ((!known && p->sched_info.pcount) || (long long)waited < 0) {
+		// More than it had time for is of before it was in a group, or of one that had its number.
+		if (p->sched_info.pcount && (!known || waited > now - p->sched_info.last_arrival)) {
 			n->lost++;
-		} else if (waited) {
+		} else if (waited && c->since) {
+			struct count *running = count_of(id, c->slot);
 			u64 held = THROTTLED(DIRECT, p->se.cfs_rq);
 
-			if (c->since) {
-				struct count *running = count_of(id, c->slot);
-
-				if (running && now > c->since)
-					running->ran += now - c->since;
-				close(c, now);
-				c->since = now;
-			}
-			end(n, waited, limited_of(p, f, id, held, now, waited), c, id, f->slot, now);
+			if (running && now > c->since)
+				running->ran += now - c->since;
+			close(c, now);
+			c->since = now;
+			if (waited > now - c->first)
+				waited = now - c->first;
+			end(n, waited, limited_of(p, f, held, now, waited), c, id, f->slot, now);
+			note(f, held, now);
 		}
 	} else if (!known) { // it sleeps, and is of no group, or was not seen
 		return 0;
@@ -470,8 +483,8 @@ int BPF_PROG(count_migrate, struct task_struct *p, int to)
 	bpf_probe_read_kernel(&q, sizeof(q), all + to);
 	t->delay = p->sched_info.run_delay;
 	t->held = THROTTLED(ANY, q);
+	t->queue = (u64)q;
 	t->pid = p->pid;
-	t->cpu = to;
 	return 0;
 }
 

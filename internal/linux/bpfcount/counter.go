@@ -5,8 +5,8 @@
 //
 // The programs (count.bpf.c, block.bpf.c and reclaim.bpf.c, Apache-2.0 or GPL-2.0) are on the kernel's tracepoints of
 // switches and moves between CPUs, of requests, and of reclaim. They send nothing; what they count is read when
-// somebody wants to know it. They are neither pinned nor attached to anything that outlives the process: they end with it, however
-// it ends.
+// somebody wants to know it. They are neither pinned nor attached to anything that outlives the process: they end with
+// it, however it ends.
 //
 // It takes kernel 5.5 with BTF, for disks and reclaim 5.11, and CAP_BPF and CAP_PERFMON (before 5.8 CAP_SYS_ADMIN).
 // `make bpf` makes the objects.

@@ -47,7 +47,7 @@ func placeOf(h *host.Host, inst engine.Instance, all []engine.Instance, name, va
 	case value == "":
 		return Place{Why: "its value is for you to choose"}
 	case !optionfile.Settable(base, name, value):
-		return Place{Why: "bulkhead sets none with which data can be lost, or a server may not start"}
+		return Place{Why: "bulkhead does not set it to this value: do so yourself"}
 	case inst.Container:
 		return Place{Why: "it runs in a container, which has its files from its image"}
 	}

@@ -40,7 +40,7 @@ func TestPlaces(t *testing.T) {
 		"a short form before it": {my + "skip-innodb-doublewrite\n" + dirs + inside, "mysql3306", "innodb_doublewrite",
 			"ON", "/etc/mysql/mysql.conf.d/zz-bulkhead.cnf", ""},
 		"a value that can do harm": {my + dirs + inside, "mysql3306", "innodb_doublewrite", "OFF", "",
-			"data can be lost"},
+			"do so yourself"},
 		"a value for a person": {my + dirs + inside, "mysql3306", "sync_binlog", "", "", "for you to choose"},
 		"PostgreSQL": {pg + pgDir + pgIn, "postgresql5432", "fsync", "on",
 			"/var/lib/postgresql/15/main/conf.d/zz-bulkhead.conf", ""},
@@ -51,7 +51,7 @@ func TestPlaces(t *testing.T) {
 			"fsync", "on", "", "/var/lib/postgresql/15/main/postgresql.conf:2 sets it"},
 		"ALTER SYSTEM": {pg + pgDir + pgIn + "-- var/lib/postgresql/15/main/postgresql.auto.conf --\nfsync = 'off'\n",
 			"postgresql5432", "fsync", "on", "", "/var/lib/postgresql/15/main/postgresql.auto.conf:1 sets it"},
-		"an engine without files": {"", "mongodb27017", "storage.journal.enabled", "true", "", "data can be lost"},
+		"an engine without files": {"", "mongodb27017", "storage.journal.enabled", "true", "", "do so yourself"},
 	} {
 		h := host.New(linuxtest.Unpack(t, linuxtest.Text(t, "storage/dbhost")+c.more))
 		places, err := Places(h, []string{c.instance}, c.name, c.value)

@@ -142,12 +142,18 @@ func answered(a *ask.Answer) source {
 	}
 }
 
+// aliases are other names that MariaDB has for settings since 10.11.
+var aliases = map[string]string{"slow_query_log": "log_slow_query", "long_query_time": "log_slow_query_time"}
+
 func mysqlFiles(h *host.Host, reader options.Reader, p *procfs.Process, inst engine.Instance) source {
 	o := reader.MySQLWith(p, lister(h, p.PID))
 	persisted := string(reader.File(p.PID, path.Join(inst.DataDir, "mysqld-auto.cnf")))
 	_, noFiles := o.Args["no_defaults"]
 	return func(name, byDefault string) (options.Setting, error) {
 		value, from := o.Switched(name)
+		if from == "" && aliases[name] != "" {
+			value, from = o.Switched(aliases[name])
+		}
 		switch {
 		case strings.Contains(persisted, strconv.Quote(name)):
 			return options.Setting{}, errors.New("mysqld-auto.cnf (SET PERSIST) sets it; " + askHint)

@@ -89,7 +89,7 @@ func tableOf(inst engine.Instance) []setting {
 			{"instance.io_method", "io_method", "worker", wordForm},
 			{"instance.connections", "max_connections", "100", numberForm},
 			{"instance.log_statement", "log_statement", "none", wordForm},
-			{"instance.log_duration", "log_min_duration_statement", "-1", wordForm},
+			{"instance.log_after", "log_min_duration_statement", "-1", wordForm},
 			{"input.work_mem", "work_mem", "4MB", kilosForm},
 			{"input.maintenance", "maintenance_work_mem", "64MB", kilosForm},
 			{"input.vacuum", "autovacuum_work_mem", "-1", kilosForm},
