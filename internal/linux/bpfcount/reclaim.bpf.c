@@ -5,34 +5,11 @@
 // Counts, by CPU group, for how long threads that want memory had to take it from others first (reclaim), and why: a
 // limit, or a host that is short of it. Nothing is sent for an event: user space reads the maps. docs/suspects.md tells
 // what is counted; `make bpf` builds this file.
-//
-// The types below are those parts of the kernel's that are used. Offsets are taken from the BTF of the kernel that
-// runs (CO-RE), so one object fits all kernels.
 
-#include <linux/bpf.h>
-#include <bpf/bpf_helpers.h>
-#include <bpf/bpf_core_read.h>
-#include <bpf/bpf_tracing.h>
-
-typedef __u32 u32;
-typedef __u64 u64;
-typedef _Bool bool;
+#include "kernel.bpf.h"
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
-struct kernfs_node {
-	u64 id;
-};
-struct cgroup {
-	struct kernfs_node *kn;
-};
-struct cgroup_subsys_state {
-	struct cgroup *cgroup;
-	struct cgroup_subsys_state *parent;
-};
-struct task_group {
-	struct cgroup_subsys_state css;
-};
 struct task_struct {
 	int pid;
 	struct task_group *sched_task_group;
