@@ -112,9 +112,9 @@ struct found {
 struct cpu {
 	u64 first; // when the first switch was seen: nothing before it counts
 	u64 since; // when what runs now began; 0: nothing was seen yet
-	u32 slot;  // of what runs now
 	u64 id;    // the directory of what runs now
 	u64 queue; // of its group on this CPU
+	u32 slot;  // of what runs now
 	u32 next;  // where the segment that runs now will be put
 	struct segment ring[SEGMENTS];
 	struct found found[FOUND];
@@ -417,7 +417,7 @@ int BPF_PROG(count_migrate, struct task_struct *p, int to)
 
 	if (!t)
 		return 0;
-	known = t->pid == p->pid;
+	known = t->pid == p->pid && t->delay <= p->sched_info.run_delay; // else it is of one that had its number
 	if (p->on_rq == TASK_ON_RQ_MIGRATING) {
 		u64 now = clock_of(p), waited = p->sched_info.run_delay;
 		u32 id = cpu_of(p);
@@ -435,7 +435,7 @@ int BPF_PROG(count_migrate, struct task_struct *p, int to)
 			return 0;
 		if (known)
 			waited -= t->delay;
-		// More than it had time for is of before it was in a group, or of one that had its number.
+		// More than it had time for is of before it was in a group.
 		if (p->sched_info.pcount && (!known || waited > now - p->sched_info.last_arrival)) {
 			n->lost++;
 		} else if (waited && c->since) {

@@ -10,6 +10,20 @@ import (
 	"bulkhead/internal/testhost"
 )
 
+// ofVictim is what was counted of the group victim in a span of time, how long its processes waited then by their
+// schedstat, and for how long it was held back by its cpu.stat.
+func ofVictim(t *testing.T, c *Counter, b *bench, all ...procfs.ID) (w *Waits, by, held time.Duration) {
+	t.Helper()
+	check(t, c.Watch(b.ids))
+	time.Sleep(200 * time.Millisecond)
+	by, held = delays(t, all...), b.throttled(t, "victim")
+	w = during(t, c, span)["victim"]
+	by, held = delays(t, all...)-by, b.throttled(t, "victim")-held
+	adds(t, "victim", w)
+	t.Logf("by schedstat %v, by cpu.stat held back %v", by, held)
+	return w, by, held
+}
+
 // A group's own limit is blamed for what it held back, and nobody else, though another group runs there all the while.
 func TestOwnLimit(t *testing.T) {
 	c := counting(t)
@@ -17,13 +31,7 @@ func TestOwnLimit(t *testing.T) {
 	b.limit(t, "victim", 0.2)
 	v := b.spin(t, "victim", 0)
 	b.spin(t, "hog", 0)
-	check(t, c.Watch(b.ids))
-	time.Sleep(200 * time.Millisecond)
-	by, held := delays(t, v), b.throttled(t, "victim")
-	w := during(t, c, span)["victim"]
-	by, held = delays(t, v)-by, b.throttled(t, "victim")-held
-	adds(t, "victim", w)
-	t.Logf("by schedstat %v, by cpu.stat held back %v", by, held)
+	w, by, held := ofVictim(t, c, b, v)
 	if held < by/10 {
 		t.Skipf("this machine is too busy: the limit held back %v of %v", held, by)
 	}
@@ -50,13 +58,7 @@ func TestOwnLimitOfSleepers(t *testing.T) {
 		all = append(all, b.put(t, sleeper, "victim", 0))
 	}
 	b.spin(t, "hog", 0)
-	check(t, c.Watch(b.ids))
-	time.Sleep(200 * time.Millisecond)
-	by, held := delays(t, all...), b.throttled(t, "victim")
-	w := during(t, c, span)["victim"]
-	by, held = delays(t, all...)-by, b.throttled(t, "victim")-held
-	adds(t, "victim", w)
-	t.Logf("by schedstat %v, by cpu.stat held back %v", by, held)
+	w, by, held := ofVictim(t, c, b, all...)
 	if held < span/10 {
 		t.Skipf("this machine is too busy: the limit held back %v", held)
 	}
