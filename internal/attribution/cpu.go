@@ -117,10 +117,8 @@ func (w *Window) describeCPU(v *Group, on *usage, row *Row) {
 // contended are the seconds in which others ran on a CPU where threads of v waited.
 func contended(v *Group, on *usage, waited, ran float64) float64 {
 	others := on.usedOutside
-	for name, used := range on.used {
-		if _, blamed := on.weights[name]; blamed {
-			others += used
-		}
+	for name := range on.weights {
+		others += on.used[name]
 	}
 	if free := on.cpus - ran; v.Throttled > 0 && free > 0 {
 		others *= max(0, 1-v.Throttled/free)
