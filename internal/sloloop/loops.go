@@ -18,7 +18,8 @@ import (
 
 // New makes the loops. Nothing is watched yet.
 func New(o Options) *Loops {
-	return &Loops{o: o, read: &top.State{}, all: map[string]*loop{}, askers: map[string]*asker{}, changes: map[string][]int{}}
+	return &Loops{o: o, read: &top.State{}, all: map[string]*loop{}, askers: map[string]*asker{},
+		changes: map[string][]int{}}
 }
 
 // Told says how it goes, by the paths of groups.
