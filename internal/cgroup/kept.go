@@ -180,21 +180,17 @@ func (o *openFiles) closeAll() {
 // are there ("memory.stat"), and what begins with "cgroup."; on v2 cpu.stat and files of PSI need no controller.
 func MayHave(t *Tree, d Dir, name string) bool {
 	m := t.mounts[d.Hierarchy]
-	if m == nil || len(m.Controllers) == 0 {
-		return true
-	}
-	if controller, _, ofOne := strings.Cut(name, "."); m.Version == 1 {
-		return !ofOne || controller == "cgroup" || slices.Contains(m.Controllers, controller)
-	}
-	return MayHaveWith(m.Controllers, name)
+	return m == nil || len(m.Controllers) == 0 || m.Version == 2 && name == "cpu.stat" ||
+		MayHaveWith(m.Controllers, name)
 }
 
-// MayHaveWith says whether a directory of v2 with these controllers, by their v1 names, may have a file of this name.
+// MayHaveWith says whether a directory with these controllers, by their v1 names, may have a file of this name, cpu.stat
+// of v2 aside.
 func MayHaveWith(controllers []string, name string) bool {
 	controller, _, ofOne := strings.Cut(name, ".")
 	if controller == "io" {
 		controller = "blkio" // as v1 names it
 	}
-	return !ofOne || controller == "cgroup" || strings.HasSuffix(name, ".pressure") || name == "cpu.stat" ||
+	return !ofOne || controller == "cgroup" || strings.HasSuffix(name, ".pressure") ||
 		slices.Contains(controllers, controller)
 }
