@@ -184,8 +184,8 @@ func MayHave(t *Tree, d Dir, name string) bool {
 		MayHaveWith(m.Controllers, name)
 }
 
-// MayHaveWith says whether a directory with these controllers, by their v1 names, may have a file of this name, cpu.stat
-// of v2 aside.
+// MayHaveWith says whether a directory with these controllers, by their v1 names, may have a file of this name. It does
+// not know cpu.stat of v2.
 func MayHaveWith(controllers []string, name string) bool {
 	controller, _, ofOne := strings.Cut(name, ".")
 	if controller == "io" {
