@@ -3,6 +3,7 @@ package attribution
 import (
 	"path"
 	"slices"
+	"time"
 
 	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/observe"
@@ -28,12 +29,7 @@ func Between(before, after record.Tick) *Window {
 
 // WindowOf takes the figures of a window out of a state: the rates between its last two readings.
 func WindowOf(s *top.State) *Window {
-	w := &Window{To: s.At, Holders: s.Holders}
-	for _, p := range Parts {
-		if before := s.Before(p); before.After(w.From) {
-			w.From = before
-		}
-	}
+	w := &Window{From: from(s), To: s.At, Holders: s.Holders}
 	w.Host.EachCPU, w.Host.Disks = byNumber(s, "bulkhead_host_cpu_each_seconds_total", ""), map[string]Disk{}
 	if n := value(s, "bulkhead_host_cpus", ""); n != nil {
 		w.Host.CPUs = int(*n)
@@ -82,6 +78,16 @@ func WindowOf(s *top.State) *Window {
 		}
 	}
 	return w
+}
+
+// from is the newest of the times since which rates are.
+func from(s *top.State) (at time.Time) {
+	for _, p := range Parts {
+		if before := s.Before(p); before.After(at) {
+			at = before
+		}
+	}
+	return at
 }
 
 // holders are the limits that held v back, or a group above it.

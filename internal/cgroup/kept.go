@@ -176,8 +176,8 @@ func (o *openFiles) closeAll() {
 	}
 }
 
-// MayHave says whether directories of d's hierarchy may have a file of this name. On v1 only those of its controllers
-// are there ("memory.stat"), and what begins with "cgroup."; on v2 cpu.stat and files of PSI need no controller.
+// MayHave says whether directories of d's hierarchy may have a file of this name: those of its controllers
+// ("memory.stat"), and what begins with "cgroup."; on v2 cpu.stat and files of PSI need no controller.
 func MayHave(t *Tree, d Dir, name string) bool {
 	m := t.mounts[d.Hierarchy]
 	return m == nil || len(m.Controllers) == 0 || m.Version == 2 && name == "cpu.stat" ||

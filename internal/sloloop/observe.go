@@ -9,6 +9,7 @@ import (
 	"bulkhead/internal/attribution"
 	"bulkhead/internal/observe"
 	"bulkhead/internal/observe/record"
+	"bulkhead/internal/observe/top"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/slo"
 )
@@ -31,7 +32,10 @@ func (l *Loops) look(now time.Time) seen {
 	if s == nil || s.Age > old {
 		return seen{why: "there is no new sample"}
 	}
-	l.read = l.read.Next(record.TickOf(s, l.fresh(s)))
+	if s.At.Before(l.read.At) { // a clock was set back
+		l.read = &top.State{}
+	}
+	l.read = l.read.Next(record.TickOf(s, l.fresh(s))).Only(s.Has)
 	l.hear(s)
 	l.follow(s)
 	at, twice := seen{sample: s}, false

@@ -420,6 +420,9 @@ func TestSLOKeepsAMariaDB(t *testing.T) {
 	m.listens(m.start("agent")) // as it is by default: one that looks more often takes more from the database
 	alone := m.run()
 	alone.tell(t, "alone", alone)
+	if slices.Max(alone.values) == 0 {
+		t.Fatalf("status tells no %s", m.kind)
+	}
 	m.beginBatch()
 	free := m.run()
 	free.tell(t, "no policy", alone)

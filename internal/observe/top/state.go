@@ -6,6 +6,7 @@
 package top
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -41,7 +42,7 @@ type names struct {
 	groups []Group
 }
 
-// place is where a metric's figures are found; those of the host are of no group.
+// place is where a metric's figures are found. Those of the host are of the group "", which no group is called.
 type place struct{ metric, group string }
 
 // Group is one group that has figures.
@@ -73,6 +74,13 @@ func (s *State) Next(t record.Tick) *State {
 		next.parts[p.Name] = pair{now: readingOf(p, was), before: was}
 	}
 	return next
+}
+
+// Only is what is known of those collectors alone.
+func (s *State) Only(of func(observe.Part) bool) *State {
+	only := &State{At: s.At, parts: maps.Clone(s.parts)}
+	maps.DeleteFunc(only.parts, func(name observe.Part, _ pair) bool { return !of(name) })
+	return only
 }
 
 // old says whether the last reading is too old to be shown.
