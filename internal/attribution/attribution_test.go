@@ -28,9 +28,15 @@ func drawIO(t *rapid.T) attribution.IO {
 		Reads:        rapid.Float64Range(0, 1e5).Draw(t, "reads"), Writes: rapid.Float64Range(0, 1e5).Draw(t, "writes")}
 }
 
+// holders are limits that held groups back.
+type holders map[string][]top.Holder
+
+func (h holders) of(group string) []top.Holder { return h[group] }
+
 // drawWindow is a window in which nothing fits together: every figure may be wrong, or missing.
 func drawWindow(t *rapid.T) *attribution.Window {
-	w := &attribution.Window{Holders: map[string][]top.Holder{}, Host: attribution.Host{CPUs: 4,
+	held := holders{}
+	w := &attribution.Window{Holders: held.of, Host: attribution.Host{CPUs: 4,
 		EachCPU: map[int]float64{}, Disks: map[string]attribution.Disk{}, Faults: some(t, 1e6, "faults"),
 		Scanned: some(t, 1e6, "scanned")}}
 	for id := range 4 {
@@ -98,7 +104,7 @@ func drawWindow(t *rapid.T) *attribution.Window {
 				Host: rapid.Float64Range(0, 1).Draw(t, "host")}
 		}
 		if key := rapid.SampledFrom([]string{"", "memory.max", "io.read.bandwidth"}).Draw(t, "holder"); key != "" {
-			w.Holders[g.Name] = []top.Holder{{Group: g.Name, Limit: top.Limit{Key: key, Device: "sda", How: "reached"}}}
+			held[g.Name] = []top.Holder{{Group: g.Name, Limit: top.Limit{Key: key, Device: "sda", How: "reached"}}}
 		}
 		w.Groups = append(w.Groups, g)
 	}
@@ -290,12 +296,12 @@ func TestOf(t *testing.T) {
 // A limit of the group itself that is used up has all of the wait.
 func TestOwnLimits(t *testing.T) {
 	w := window()
-	w.Holders = map[string][]top.Holder{"victim": {
+	w.Holders = holders{"victim": {
 		{Group: "victim", Limit: top.Limit{Key: "io.read.bandwidth", Device: "sda", Held: "4M",
 			How: "all of it is used", Command: "ease io"}},
 		{Group: "above", Limit: top.Limit{Key: "memory.max", Held: "1G", How: "reached"}},
 		{Group: "victim", Limit: top.Limit{Key: "network.egress.max", Device: "eth0",
-			How: "5 packets a second dropped"}}}}
+			How: "5 packets a second dropped"}}}}.of
 	w.Groups[0].Throttled = 0.5
 	r, err := attribution.Of(w, "victim")
 	if err != nil {

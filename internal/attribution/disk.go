@@ -63,7 +63,7 @@ func disk(w *Window, v *Group) Resource {
 	one.Part = min(1, one.Waited)
 	b := &blame{others: map[string]float64{}}
 	held := map[string]bool{}
-	for _, h := range w.Holders[v.Name] {
+	for _, h := range w.holders(v) {
 		if strings.HasPrefix(h.Key, "io.") {
 			held[h.Device] = true
 		}

@@ -125,7 +125,7 @@ func (r *Reclaim) within(waited float64) (limit, host float64) {
 // short finds out whose limit on memory v has reached: its own, or that of the nearest group above it that has others
 // below it, too; nil and false for none.
 func (w *Window) short(v *Group) (above *Group, own bool) {
-	for _, h := range w.Holders[v.Name] {
+	for _, h := range w.holders(v) {
 		if !strings.HasPrefix(h.Key, "memory.") {
 			continue
 		}

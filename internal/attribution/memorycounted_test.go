@@ -39,9 +39,10 @@ func memoryRows(t *testing.T, w *attribution.Window, group string) (attribution.
 
 // reached has limits on memory of groups reached, for a group below them.
 func reached(w *attribution.Window, group string, limits ...string) {
-	w.Holders = map[string][]top.Holder{}
+	held := holders{}
+	w.Holders = held.of
 	for _, of := range limits {
-		w.Holders[group] = append(w.Holders[group], top.Holder{Group: of, Limit: top.Limit{Key: "memory.max",
+		held[group] = append(held[group], top.Holder{Group: of, Limit: top.Limit{Key: "memory.max",
 			Held: "1G", How: "reached 7 times a second", Command: "ease it"}})
 	}
 }

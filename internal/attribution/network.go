@@ -31,7 +31,7 @@ func network(w *Window, v *Group) Resource {
 	}
 	one.Source, one.Grade = "`tcp_info` of its connections; queues of interfaces", Estimated
 	held := map[string]bool{}
-	for _, h := range w.Holders[v.Name] {
+	for _, h := range w.holders(v) {
 		if strings.HasPrefix(h.Key, "network.egress") {
 			held[h.Device] = true
 		}

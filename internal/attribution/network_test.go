@@ -46,7 +46,8 @@ func near(t *testing.T, what string, got, want float64) {
 // Who sends most over an interface whose queue is full is to blame, as far as it was full; a limit of its own is nobody
 // else's fault; and where nobody looked, nothing is known.
 func TestNetwork(t *testing.T) {
-	w := &attribution.Window{Holders: map[string][]top.Holder{}, Groups: []attribution.Group{
+	held := holders{}
+	w := &attribution.Window{Holders: held.of, Groups: []attribution.Group{
 		{Name: "db", Sent: map[string]attribution.Sent{"eth0": {Bytes: 1e6, Waited: 0.5}}},
 		{Name: "db/backup", Sent: map[string]attribution.Sent{"eth0": {Bytes: 1e6, Waited: 0.3}}},
 		{Name: "copy", Sent: map[string]attribution.Sent{"eth0": {Bytes: 6e6, Waited: 0.9}}},
@@ -65,7 +66,7 @@ func TestNetwork(t *testing.T) {
 		"bulkhead set copy:network.egress.max=24000kbit/s --for 1h --on eth0" {
 		t.Errorf("%s %+v", r.Verdict, one.Rows[0])
 	}
-	w.Holders["db"] = []top.Holder{{Group: "db", Limit: top.Limit{Key: "network.egress.max", Device: "eth0",
+	held["db"] = []top.Holder{{Group: "db", Limit: top.Limit{Key: "network.egress.max", Device: "eth0",
 		How: "drops"}}}
 	_, blamed, _ = of(t, w, "db", "network")
 	near(t, "own limit", blamed["own limit "], 0.5)
@@ -85,17 +86,18 @@ func TestSharedMemory(t *testing.T) {
 	reached := func(g string) top.Holder {
 		return top.Holder{Group: g, Limit: top.Limit{Key: "memory.max", How: "reached"}}
 	}
-	w.Holders = map[string][]top.Holder{"all/db": {reached("all")}}
+	held := holders{"all/db": {reached("all")}}
+	w.Holders = held.of
 	_, blamed, r := of(t, w, "all/db", "memory")
 	near(t, "greedy", blamed["group all/greedy"], 0.3)
 	near(t, "own load", blamed["own load "], 0.1)
 	if !strings.HasPrefix(r.Verdict, "all/greedy is the first suspect") {
 		t.Error(r.Verdict)
 	}
-	w.Holders["all/db"] = []top.Holder{reached("all/db"), reached("all")}
+	held["all/db"] = []top.Holder{reached("all/db"), reached("all")}
 	_, blamed, _ = of(t, w, "all/db", "memory")
 	near(t, "own limit", blamed["own limit "], 0.4)
-	w.Holders["all/db"] = []top.Holder{reached("all")}
+	held["all/db"] = []top.Holder{reached("all")}
 	w.Groups = append(w.Groups[:2], w.Groups[3])
 	_, blamed, _ = of(t, w, "all/db", "memory")
 	near(t, "a limit above that nobody shares", blamed["own limit "], 0.4)
@@ -103,8 +105,8 @@ func TestSharedMemory(t *testing.T) {
 
 // What a group reads again, because others had its page cache taken, is theirs.
 func TestRefaults(t *testing.T) {
-	w := &attribution.Window{Holders: map[string][]top.Holder{"all/db": {{Group: "all",
-		Limit: top.Limit{Key: "memory.max", How: "reached"}}}},
+	w := &attribution.Window{Holders: holders{"all/db": {{Group: "all",
+		Limit: top.Limit{Key: "memory.max", How: "reached"}}}}.of,
 		Groups: []attribution.Group{{Name: "all"},
 			{Name: "all/db", Faults: new(100.0), Refaults: new(500.0), Tasks: &attribution.IO{ReadBytes: 1000 * 4096},
 				Pressure: map[string]float64{"memory": 0.5, "io": 0.6},

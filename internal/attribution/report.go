@@ -12,8 +12,8 @@ type Window struct {
 	From, To time.Time
 	Groups   []Group
 	Host     Host
-	// Holders are limits that held a group back, or one above it, by the name of the group.
-	Holders map[string][]top.Holder
+	// Holders gives the limits that held a group back, or one above it; nil where no limit did.
+	Holders func(group string) []top.Holder
 	// Outsiders are what runs outside of all groups, by name; nil where nobody looked.
 	Outsiders []Outsider
 }

@@ -3,6 +3,7 @@ package attribution
 import (
 	"path"
 	"slices"
+	"time"
 
 	"bulkhead/internal/linux/idset"
 	"bulkhead/internal/observe"
@@ -28,7 +29,7 @@ func Between(before, after record.Tick) *Window {
 
 // WindowOf takes the figures of a window out of a state: the rates between its last two readings.
 func WindowOf(s *top.State) *Window {
-	w := &Window{To: s.At, Holders: map[string][]top.Holder{}}
+	w := &Window{From: from(s), To: s.At, Holders: s.Holders}
 	w.Host.EachCPU, w.Host.Disks = byNumber(s, "bulkhead_host_cpu_each_seconds_total", ""), map[string]Disk{}
 	if n := value(s, "bulkhead_host_cpus", ""); n != nil {
 		w.Host.CPUs = int(*n)
@@ -56,7 +57,6 @@ func WindowOf(s *top.State) *Window {
 	for _, g := range groups {
 		known[g.Name] = len(w.Groups)
 		w.Groups = append(w.Groups, groupOf(s, g))
-		w.Holders[g.Name] = s.Holders(g.Name)
 	}
 	// Names are sorted: what is taken off a group is whole until those below it were taken off itself.
 	whole := make([]Group, len(w.Groups))
@@ -78,6 +78,24 @@ func WindowOf(s *top.State) *Window {
 		}
 	}
 	return w
+}
+
+// from is the newest of the times since which rates are.
+func from(s *top.State) (at time.Time) {
+	for _, p := range Parts {
+		if before := s.Before(p); before.After(at) {
+			at = before
+		}
+	}
+	return at
+}
+
+// holders are the limits that held v back, or a group above it.
+func (w *Window) holders(v *Group) []top.Holder {
+	if w.Holders == nil {
+		return nil
+	}
+	return w.Holders(v.Name)
 }
 
 // wanted is the part of what a group above wanted to run that g did: so much of what a limit held back there was its.

@@ -15,7 +15,7 @@ func notes(w *Window, v *Group) []string {
 			break
 		}
 	}
-	for _, h := range w.Holders[v.Name] {
+	for _, h := range w.holders(v) {
 		if strings.HasPrefix(h.Key, "network.") && w.Host.Links == nil {
 			all = append(all, fmt.Sprintf("its limit %s is used up (%s); how long it waits for that is not counted",
 				h.Name(), h.How))
@@ -77,7 +77,7 @@ func size(v float64) string {
 // the first; "" where none does.
 func (w *Window) holds(v *Group, kind string) (did, command string) {
 	var texts []string
-	for _, h := range w.Holders[v.Name] {
+	for _, h := range w.holders(v) {
 		if !strings.HasPrefix(h.Key, kind) {
 			continue
 		}

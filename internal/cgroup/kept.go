@@ -176,19 +176,21 @@ func (o *openFiles) closeAll() {
 	}
 }
 
-// MayHave says whether directories of d's hierarchy may have a file of this name. On v1 only those of its controllers
-// are there ("memory.stat"), and what begins with "cgroup."; on v2 cpu.stat and files of PSI need no controller.
+// MayHave says whether directories of d's hierarchy may have a file of this name: those of its controllers
+// ("memory.stat"), and what begins with "cgroup."; on v2 cpu.stat and files of PSI need no controller.
 func MayHave(t *Tree, d Dir, name string) bool {
 	m := t.mounts[d.Hierarchy]
+	return m == nil || len(m.Controllers) == 0 || m.Version == 2 && name == "cpu.stat" ||
+		MayHaveWith(m.Controllers, name)
+}
+
+// MayHaveWith says whether a directory with these controllers, by their v1 names, may have a file of this name. It does
+// not know cpu.stat of v2.
+func MayHaveWith(controllers []string, name string) bool {
 	controller, _, ofOne := strings.Cut(name, ".")
-	if m == nil || len(m.Controllers) == 0 || !ofOne || controller == "cgroup" {
-		return true
-	}
-	if m.Version == 1 {
-		return slices.Contains(m.Controllers, controller)
-	}
 	if controller == "io" {
 		controller = "blkio" // as v1 names it
 	}
-	return controller == "cpu" || strings.HasSuffix(name, ".pressure") || slices.Contains(m.Controllers, controller)
+	return !ofOne || controller == "cgroup" || strings.HasSuffix(name, ".pressure") ||
+		slices.Contains(controllers, controller)
 }

@@ -29,6 +29,18 @@ func TestParsePIDs(t *testing.T) {
 	}
 }
 
+func TestMayHaveWith(t *testing.T) {
+	have := []string{"blkio", "memory"} // as v1 names them
+	for name, want := range map[string]bool{
+		"memory.max": true, "io.max": true, "cgroup.procs": true, "cpu.pressure": true, "tasks": true,
+		"cpu.max": false, "pids.max": false, "hugetlb.2MB.max": false,
+	} {
+		if got := MayHaveWith(have, name); got != want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 func TestLine(t *testing.T) {
 	const text = "8:16 rbps=1048576 wbps=max\n8:1 rbps=1\n7:0 10\noom_kill 3\nalone"
 	for key, want := range map[string]string{

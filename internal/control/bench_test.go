@@ -64,7 +64,13 @@ func BenchmarkPassNothingToDo(b *testing.B) {
 
 // BenchmarkLookAfterAFork is a quick look of the agent at 50 groups of 2,000 processes, all in their places, of which
 // one is another one each time.
-func BenchmarkLookAfterAFork(b *testing.B) {
+func BenchmarkLookAfterAFork(b *testing.B) { benchmarkLook(b, false) }
+
+// BenchmarkFullLook is a full look at the same.
+func BenchmarkFullLook(b *testing.B) { benchmarkLook(b, true) }
+
+func benchmarkLook(b *testing.B, full bool) {
+	b.Helper()
 	const groups, processes = 50, 2000
 	root := testhost.Root(b)
 	c, err := transaction.Open(transaction.Options{State: b.TempDir()})
@@ -123,6 +129,6 @@ func BenchmarkLookAfterAFork(b *testing.B) {
 	for n := uint64(0); b.Loop(); n++ {
 		table := tables[n%2]
 		table[processes-1].Start = n + 2
-		look(table, false)
+		look(table, full)
 	}
 }

@@ -7,12 +7,12 @@ import (
 
 // Add counts o in: another directory of the same group in the same hierarchy. The peaks of both were at different
 // times, so that their sum is none: it is left out. Pressure does not add up either: that of u stays.
-func (u *Usage) Add(o Usage) {
+func (u *Usage) Add(o *Usage) {
 	for i := range Fields {
 		f := &Fields[i]
 		if f.value != nil {
 			to := f.value(u)
-			*to = add(*to, *f.value(&o))
+			*to = add(*to, *f.value(o))
 		}
 	}
 	u.Memory.Peak, u.Tasks.Peak = nil, nil
@@ -32,14 +32,14 @@ func (u *Usage) Add(o Usage) {
 }
 
 // Merge fills what u lacks from o: another hierarchy's view of the same group.
-func (u *Usage) Merge(o Usage) {
+func (u *Usage) Merge(o *Usage) {
 	for i := range Fields {
 		f := &Fields[i]
 		if f.value == nil {
 			continue
 		}
 		if to := f.value(u); *to == nil {
-			*to = *f.value(&o)
+			*to = *f.value(o)
 		}
 	}
 	if len(u.IO) == 0 {

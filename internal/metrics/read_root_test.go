@@ -60,7 +60,7 @@ func TestReadOnTheKernel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u.Merge(more)
+	u.Merge(&more)
 	if a := *u.Memory.Anonymous; a < size || a > size+(8<<20) {
 		t.Errorf("anonymous memory %d, touched %d", a, size)
 	}

@@ -63,19 +63,23 @@ func (r *Reader) Begin(now time.Time) {
 
 // Read is Group.Read of the reader's fields.
 func (r *Reader) Read(t *cgroup.Tree, g Group) (Usage, bool) {
-	return g.read(func(d cgroup.Dir) (Usage, error) { return r.dir(t, d) })
+	return g.read(func(d cgroup.Dir) (*Usage, error) { return r.dir(t, d) })
 }
 
-func (r *Reader) dir(t *cgroup.Tree, d cgroup.Dir) (Usage, error) {
+// nothing is what a directory tells that has none of the files. It is not changed.
+var nothing Usage
+
+// dir is what a directory tells. It is not to be changed, and holds until the next round.
+func (r *Reader) dir(t *cgroup.Tree, d cgroup.Dir) (*Usage, error) {
 	texts, same, err := r.read(t, d)
 	if err != nil || len(texts) == 0 {
-		return Usage{}, err
+		return &nothing, err
 	}
 	k := r.known[d]
 	if !same || !k.parsed {
 		k.usage, k.parsed = parse(t.Version(d), texts), true
 	}
-	return k.usage, nil // nobody changes what it points to
+	return &k.usage, nil
 }
 
 // Texts reads the reader's files of a directory, those that are there; they hold until the next round. Errors:

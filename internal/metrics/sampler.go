@@ -29,12 +29,16 @@ type Sampler struct {
 // Read reads what the directories of a group say; false when none of them is there. Those that go meanwhile are left
 // out.
 func (g Group) Read(t *cgroup.Tree) (all Usage, found bool) {
-	return g.read(func(d cgroup.Dir) (Usage, error) { return Read(t, d) })
+	return g.read(func(d cgroup.Dir) (*Usage, error) {
+		u, err := Read(t, d)
+		return &u, err
+	})
 }
 
-func (g Group) read(one func(cgroup.Dir) (Usage, error)) (all Usage, found bool) {
+// read leaves what one gives as it is.
+func (g Group) read(one func(cgroup.Dir) (*Usage, error)) (all Usage, found bool) {
 	for _, dirs := range g.Dirs {
-		var sum Usage
+		sum := &nothing
 		for i, d := range dirs {
 			u, err := one(d)
 			if err != nil {
@@ -44,6 +48,7 @@ func (g Group) read(one func(cgroup.Dir) (Usage, error)) (all Usage, found bool)
 			if i == 0 {
 				sum = u
 			} else {
+				sum = new(*sum)
 				sum.Add(u)
 			}
 		}

@@ -17,7 +17,7 @@ func TestUsageAdd(t *testing.T) {
 	n := func(v int64) *int64 { return &v }
 	u := Usage{Memory: Memory{Current: n(5), Peak: n(9)}, CPU: CPU{Total: n(1)}, IO: []IO{{Device: "8:16", Reads: 1}}}
 	first := u.IO
-	u.Add(Usage{Memory: Memory{Current: n(7), Swap: n(2), Peak: n(8)}, Tasks: Tasks{Current: n(3)},
+	u.Add(&Usage{Memory: Memory{Current: n(7), Swap: n(2), Peak: n(8)}, Tasks: Tasks{Current: n(3)},
 		IO: []IO{{Device: "8:0", Writes: 4}, {Device: "8:16", Reads: 2}}})
 	if *u.Memory.Current != 12 || *u.Memory.Swap != 2 || u.Memory.Peak != nil || *u.CPU.Total != 1 ||
 		*u.Tasks.Current != 3 {
@@ -156,8 +156,8 @@ func TestMergeFillsWhatIsAbsent(t *testing.T) {
 	huge := parse(2, map[string]string{"hugetlb.2MB.current": "2097152", "io.stat": "8:0 rbytes=1",
 		"io.pressure": "some avg10=1 total=1"})
 	u := memory
-	u.Merge(cpu)
-	u.Merge(huge)
+	u.Merge(&cpu)
+	u.Merge(&huge)
 	if *u.Memory.Current != 5 || *u.CPU.Total != 7 || *u.Memory.Huge != 2097152 || len(u.IO) != 1 ||
 		u.Pressure["io"].Some == nil {
 		t.Errorf("merged: %s", show(u))

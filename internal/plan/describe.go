@@ -12,6 +12,12 @@ import (
 // Describe fills in what steps and shares say for people. Want tells, which an agent's answer does not have: so it is
 // done where the plan is made.
 func (p *Plan) Describe() {
+	for i := range p.Shares {
+		p.Shares[i].Asked = p.askedCPU(p.Shares[i].Group)
+	}
+	if len(p.Steps) == 0 {
+		return
+	}
 	beside, wants := p.beside(), p.Wants()
 	for i := range p.Steps {
 		s := &p.Steps[i]
@@ -23,9 +29,6 @@ func (p *Plan) Describe() {
 		}
 		w, ok := wants[s.Target]
 		s.FromRole = ok && w.Value == s.New && w.Setting.FromRole()
-	}
-	for i := range p.Shares {
-		p.Shares[i].Asked = p.askedCPU(p.Shares[i].Group)
 	}
 }
 

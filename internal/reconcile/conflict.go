@@ -71,7 +71,7 @@ func inode(t *cgroup.Tree, d cgroup.Dir) uint64 {
 // else has changed it.
 func (c *Reconciler) conflicts(ctx context.Context, v *transaction.View) (found []state.Conflict) {
 	before := c.memory.settled
-	if before == nil {
+	if before == nil || len(v.Plan.Steps) == 0 {
 		return nil
 	}
 	wants := v.Plan.Wants()
@@ -239,6 +239,9 @@ func then(c state.Conflict) string {
 // review brings the records up to date: those go whose wish is another one, or whose value is right again and was so
 // for long.
 func review(v *transaction.View, records []state.Conflict, now time.Time) (kept []state.Conflict, changed bool) {
+	if len(records) == 0 {
+		return nil, false
+	}
 	wants := v.Plan.Wants()
 	for _, r := range records {
 		t := r.Where()

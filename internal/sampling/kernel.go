@@ -96,18 +96,22 @@ func (k *Kernel) groups(p observe.Part) collect.Source {
 	reader := metrics.NewReader(observe.FieldsOf(p)...)
 	return func(ctx context.Context, m *collect.Meter) (collect.Put, error) {
 		w := k.watched.Load()
-		used := make(map[string]metrics.Usage, len(w.groups))
+		all := make([]metrics.Usage, len(w.groups))
+		used := make(map[string]*metrics.Usage, len(w.groups))
 		reader.Begin(time.Now())
-		for _, g := range w.groups {
+		for i, g := range w.groups {
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
 			}
-			used[g.Group.Group], _ = reader.Read(w.tree, g.from)
+			all[i], _ = reader.Read(w.tree, g.from)
+			used[g.Group.Group] = &all[i]
 			m.Rest()
 		}
 		return func(s *observe.Sample) {
 			for i := range s.Groups {
-				s.Groups[i].Usage.Merge(used[s.Groups[i].Group])
+				if u := used[s.Groups[i].Group]; u != nil {
+					s.Groups[i].Usage.Merge(u)
+				}
 			}
 		}, nil
 	}

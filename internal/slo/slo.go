@@ -39,6 +39,7 @@ const (
 	lowSlack    = 0.05 // below it a look is a miss
 	highSlack   = 0.15 // above it a look has slack
 	calmTime    = 15   // with slack until something is given
+	calmWeight  = 120  // the same of a weight: the group has what others leave, and seldom gains much
 	idleTime    = 60   // with slack until a limit that does not bind is handed back
 	settleTime  = 2    // without a change after a change, at least
 	gainTime    = 10   // after a squeeze, in which it may show a gain

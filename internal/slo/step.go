@@ -336,6 +336,7 @@ func (r *run) give(byKnob map[Knob]Candidate) {
 		}
 		value := held.Value + more
 		switch {
+		case k.Key == policy.KeyCPUWeight && r.Calm < calmWeight:
 		case c.Use < usedPart*held.Value && r.Calm < idleTime:
 		case c.Use < usedPart*held.Value:
 			r.release(k, "there is slack, and the group does not use what it has")

@@ -241,7 +241,7 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// A weight goes down to its floor at once, before the limit of its group, and comes back in parts after it.
+// A weight goes down to its floor at once, before the limit of its group, and comes back in parts after it, later.
 func TestWeight(t *testing.T) {
 	weight := Candidate{Knob: Knob{Group: "reports", Key: policy.KeyCPUWeight}, Role: policy.RoleBatch, Share: 0.5,
 		Bounds: Bounds{Floor: 10, Ceiling: 3000}, Use: 3000}
@@ -265,7 +265,10 @@ func TestWeight(t *testing.T) {
 		t.Fatalf("with slack it did %+v", all)
 	}
 	delete(s.Held, cpu)
-	if _, all = steps(waits, s, o, 10); len(all) == 0 || all[0].Verb != Give || all[0].Value != 310 {
+	if s, all = steps(waits, s, o, 20); len(all) > 0 {
+		t.Fatalf("with slack for less than two minutes it did %+v", all)
+	}
+	if _, all = steps(waits, s, o, 20); len(all) == 0 || all[0].Verb != Give || all[0].Value != 310 {
 		t.Fatalf("with slack, and the limit given back, it did %+v", all)
 	}
 }

@@ -11,13 +11,15 @@ import (
 	"bulkhead/internal/api"
 	"bulkhead/internal/journal/statedir"
 	"bulkhead/internal/observe"
+	"bulkhead/internal/observe/top"
 	"bulkhead/internal/slo"
 	"bulkhead/internal/state"
 )
 
 // New makes the loops. Nothing is watched yet.
 func New(o Options) *Loops {
-	return &Loops{o: o, all: map[string]*loop{}, askers: map[string]*asker{}, changes: map[string][]int{}}
+	return &Loops{o: o, read: &top.State{}, all: map[string]*loop{}, askers: map[string]*asker{},
+		changes: map[string][]int{}}
 }
 
 // Told says how it goes, by the paths of groups.

@@ -39,6 +39,8 @@ type plant struct {
 	fired   chan struct{}
 	guards  int // that are there
 
+	off     map[observe.Part]bool
+	back    time.Duration        // by which the clock of samples was set back
 	reads   map[observe.Part]int // that were asked for
 	deaf    bool                 // nothing is read for that
 	rate    float64              // statements in a second; 0: the database is not asked
@@ -81,7 +83,7 @@ func (p *plant) pass(d time.Duration) {
 }
 
 func (p *plant) Last() *observe.Sample {
-	s := &observe.Sample{At: p.now, Host: observe.Host{CPUs: 2}}
+	s := &observe.Sample{At: p.now.Add(-p.back), Host: observe.Host{CPUs: 2}}
 	for _, name := range []string{"mysql1", "reports"} {
 		us := p.ran[name].Microseconds()
 		g := observe.Group{Group: name, Role: map[string]string{"mysql1": "database", "reports": "batch"}[name],
@@ -102,7 +104,7 @@ func (p *plant) Last() *observe.Sample {
 	s.Host.EachCPU = map[int]time.Duration{0: (p.ran["mysql1"] + p.ran["reports"]) / 2,
 		1: (p.ran["mysql1"] + p.ran["reports"]) / 2}
 	for _, part := range []observe.Part{observe.CPU, observe.Threads, observe.EachCPU, observe.Stat, observe.Tasks} {
-		s.Collectors = append(s.Collectors, observe.Reading{Name: part, On: true, Told: true})
+		s.Collectors = append(s.Collectors, observe.Reading{Name: part, On: !p.off[part], Told: !p.off[part]})
 	}
 	if p.rate > 0 {
 		s.Collectors = append(s.Collectors, observe.Reading{Name: observe.Databases, On: true, Told: true,
@@ -253,6 +255,28 @@ func TestLoopsAskForStatements(t *testing.T) {
 		if told := l.Told()["mysql1"]; told.Slack == nil || *told.Slack < 0 {
 			t.Errorf("%g/s: tells %s", c.rate, told.Text())
 		}
+	}
+}
+
+// What a collector told that was switched off, or before a clock was set back, is not gone by.
+func TestLoopsForgetOldReadings(t *testing.T) {
+	p := newPlant()
+	l := p.loops()
+	l.watch(hostWith(slo.Advise))
+	p.run(t, l, time.Minute)
+	before := *l.Told()["mysql1"].Value
+	p.back, p.demand = time.Hour, 0.01
+	p.run(t, l, time.Minute)
+	told := l.Told()["mysql1"]
+	if told.Value == nil || *told.Value > before/2 {
+		t.Errorf("it waited for %v of its time, then for little, and tells %s", before, told.Text())
+	}
+	p.off = map[observe.Part]bool{observe.Threads: true}
+	p.run(t, l, 10*time.Second)
+	windows := l.Told()["mysql1"].Windows
+	p.run(t, l, time.Minute)
+	if told = l.Told()["mysql1"]; told.Value != nil || told.Windows > windows {
+		t.Errorf("who waits is counted no more, and it tells %s", told.Text())
 	}
 }
 

@@ -2,12 +2,14 @@ package sloloop
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"time"
 
 	"bulkhead/internal/attribution"
 	"bulkhead/internal/observe"
 	"bulkhead/internal/observe/record"
+	"bulkhead/internal/observe/top"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/slo"
 )
@@ -30,44 +32,45 @@ func (l *Loops) look(now time.Time) seen {
 	if s == nil || s.Age > old {
 		return seen{why: "there is no new sample"}
 	}
-	if l.reads == nil {
-		l.reads = readings{}
+	if s.At.Before(l.read.At) { // a clock was set back
+		l.read = &top.State{}
 	}
-	before, after := record.Tick{}, record.TickOf(s, attribution.Parts)
-	at := seen{sample: s}
-	for _, p := range after.Parts {
-		pair := l.reads[p.Name]
-		switch {
-		case pair == nil || p.Read.Sub(pair[1].Read) > offFor: // it was off
-			l.reads[p.Name] = &[2]record.Part{p, p}
-			continue
-		case p.Read.Sub(pair[1].Read) > apart:
-			*pair = [2]record.Part{pair[1], p}
-		}
-		if pair[1].Read.Sub(pair[0].Read) > apart {
-			before.Parts = append(before.Parts, pair[0])
-		}
-		if pair[0].Read.After(before.At) {
-			before.At = pair[0].Read
-		}
-		if tellsWaits[p.Name] {
-			if at.since.IsZero() || pair[0].Read.Before(at.since) {
-				at.since = pair[0].Read
-			}
-			if at.read.IsZero() || pair[1].Read.Before(at.read) {
-				at.read = pair[1].Read
-			}
-		}
-	}
+	l.read = l.read.Next(record.TickOf(s, l.fresh(s))).Only(s.Has)
 	l.hear(s)
 	l.follow(s)
-	if len(before.Parts) == 0 {
+	at, twice := seen{sample: s}, false
+	for _, p := range attribution.Parts {
+		before, now := l.read.Before(p), l.read.Read(p)
+		if before.IsZero() {
+			continue
+		}
+		twice = true
+		if tellsWaits[p] {
+			if at.since.IsZero() || before.Before(at.since) {
+				at.since = before
+			}
+			if at.read.IsZero() || now.Before(at.read) {
+				at.read = now
+			}
+		}
+	}
+	if !twice {
 		at.why = "the collectors have not read twice yet"
 		return at
 	}
-	// A part of after that is older than before would count as the older of the two.
-	at.window = attribution.Between(before, after)
+	at.window = attribution.WindowOf(l.read)
 	return at
+}
+
+// fresh are the collectors that have read since the last look.
+func (l *Loops) fresh(s *observe.Sample) (all []observe.Part) {
+	for i := range s.Collectors {
+		c := &s.Collectors[i]
+		if slices.Contains(attribution.Parts, c.Name) && s.At.Add(-c.Age).Sub(l.read.Read(c.Name)) > apart {
+			all = append(all, c.Name)
+		}
+	}
+	return all
 }
 
 // tellsWaits are the collectors that tell for how long groups waited, as far as that changes from second to second.

@@ -16,7 +16,7 @@ import (
 	"bulkhead/internal/classify"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/observe"
-	"bulkhead/internal/observe/record"
+	"bulkhead/internal/observe/top"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/slo"
 	"bulkhead/internal/state"
@@ -34,9 +34,8 @@ const (
 	quiet = 10 * time.Minute
 )
 
-// apart is how far two times of the same reading may be apart: they are rounded. A collector that did not read for
-// offFor was off.
-const apart, offFor = 20 * time.Millisecond, time.Minute
+// apart is how far two times of the same reading may be apart: they are rounded.
+const apart = 20 * time.Millisecond
 
 // Sampler is what samples for the loop.
 type Sampler interface {
@@ -75,7 +74,7 @@ type Loops struct {
 	host    *host // as it was seen last
 	all     map[string]*loop
 	askers  map[string]*asker // by data source name
-	reads   readings
+	read    *top.State        // the last two readings of each collector that looks have seen
 	works   map[string]statements
 	copies  map[string]*copying // by group
 	start   time.Time           // of the seconds that steps are told
@@ -133,9 +132,6 @@ type candidate struct {
 	limited bool     // the policy has a limit: else the ceiling is all there is
 	devices []string // numbers of the devices of an io limit
 }
-
-// readings are the last two readings of each collector that steps have seen, a step or more apart.
-type readings map[observe.Part]*[2]record.Part
 
 // episode is what happens from the first limit that is lowered until all is given back: one line of the history.
 type episode struct {

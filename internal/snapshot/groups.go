@@ -188,7 +188,17 @@ func observeDirs(
 		if path.Base(d.Path) == systemd.KeeperSubgroup && ours.IsKeeperDir(d.Path) {
 			continue // where a keeper's own process is; it goes with the unit
 		}
-		values, err := t.ReadMany(d, names)
+		may := names
+		if version == 2 {
+			if err := observeSubtrees(t, o, d); err != nil {
+				return err
+			}
+			if sub, known := o.Subtree[d]; known {
+				may = slices.DeleteFunc(slices.Clone(names),
+					func(name string) bool { return !cgroup.MayHaveWith(sub.Available, name) })
+			}
+		}
+		values, err := t.ReadMany(d, may)
 		if errors.Is(err, cgroup.ErrGone) {
 			continue
 		}
@@ -196,11 +206,6 @@ func observeDirs(
 			return fmt.Errorf("look at our groups: %w", err)
 		}
 		o.Dirs[d] = values
-		if version == 2 {
-			if err := observeSubtrees(t, o, d); err != nil {
-				return err
-			}
-		}
 	}
 	return nil
 }

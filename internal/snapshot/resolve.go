@@ -6,6 +6,7 @@ import (
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
 	"bulkhead/internal/policy/resolve"
+	"reflect"
 	"slices"
 )
 
@@ -29,6 +30,9 @@ func (r *Reader) resolve(sources []policy.Source, f *host.Facts, c *Cache) (*pol
 	}
 	resolved, problems := resolve.Policy(parsed, f, r.Resolver(f))
 	if c != nil {
+		if same && reflect.DeepEqual(resolved, c.Resolved) {
+			resolved = c.Resolved // what was compiled of it holds
+		}
 		c.sources, c.Parsed, c.Facts, c.Resolved, c.problems = sources, parsed, f, resolved, slices.Clone(problems)
 	}
 	return resolved, problems, nil

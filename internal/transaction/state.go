@@ -6,6 +6,7 @@ import (
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/host"
+	"bulkhead/internal/linux/audit"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/snapshot"
 	"bulkhead/internal/state"
@@ -22,7 +23,11 @@ func (c *Controller) LoadState(boot string, now time.Time) (*state.Documents, er
 
 // Standing says which policy an agent of this state directory enforces.
 func Standing(c *Controller) string {
-	_, s, err := c.Recorded()
+	boot, err := audit.Boot(c.Host.Root)
+	if err != nil {
+		return fmt.Sprintf("nothing: %v", err)
+	}
+	s, err := c.LoadState(boot, c.Now())
 	switch {
 	case err != nil:
 		return fmt.Sprintf("nothing: %v", err)

@@ -18,7 +18,7 @@ func TestSLORecordIsSimulated(t *testing.T) {
 	if os.Getenv("LONG") == "" {
 		t.Skip("takes five minutes: LONG=1")
 	}
-	m := newSteppedMariaDB(t, 20*time.Second)
+	m := newSteppedMariaDB(t, "heartbeat", 20*time.Second)
 	m.groups(never, heavy, "advise")
 	agent := m.agent()
 	soon(t, "a heartbeat", func() bool { return m.sloOf().Value != nil })

@@ -39,22 +39,22 @@ func Read(root *sysroot.FS, pid int) (p Process, err error) {
 	if err != nil {
 		return p, err
 	}
-	i := 3
-	for word := range bytes.FieldsSeq(text[bytes.LastIndexByte(text, ')')+1:]) {
+	last := 0
+	for number, word := range sysroot.StatFields(text) {
 		n, _ := strconv.ParseUint(string(word), 10, 64) // a word that is no number counts nothing
 		switch {
-		case i == 4:
+		case number == 4:
 			p.Parent = int(n)
-		case i >= 10 && i <= 13:
+		case number >= 10 && number <= 13:
 			p.Faults += n
-		case i >= 14 && i <= 17:
+		case number >= 14 && number <= 17:
 			p.CPU += time.Duration(n) * tick
-		case i == 22:
+		case number == 22:
 			p.Started = n
 		}
-		i++
+		last = number
 	}
-	if i <= 22 {
+	if last < 22 {
 		return p, fmt.Errorf("parse %s/stat: it is too short", dir)
 	}
 	if text, err = root.ReadFile(dir + "/io"); err == nil {

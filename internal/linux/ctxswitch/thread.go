@@ -59,12 +59,11 @@ func ReadThread(root *sysroot.FS, tid int, before Thread) (t Thread, lives bool,
 	}
 	dir += "/task/" + strconv.Itoa(tid) // that of a thread alone
 	if text, err = root.ReadFile(dir + "/stat"); err == nil {
-		i := 3
-		for word := range bytes.FieldsSeq(text[bytes.LastIndexByte(text, ')')+1:]) {
-			if i == processor {
+		for number, word := range sysroot.StatFields(text) {
+			if number == processor {
 				t.CPU, _ = strconv.Atoi(string(word)) // a word that is no number is CPU 0
+				break
 			}
-			i++
 		}
 	}
 	return t, true, nil

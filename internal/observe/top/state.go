@@ -6,6 +6,7 @@
 package top
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -33,12 +34,16 @@ type reading struct {
 
 // names are the figures that a collector tells, which seldom are others than before.
 type names struct {
-	keys []record.Key
-	// of are the places of a metric's figures, by metric and group, and by metric alone for those of the host.
-	of     map[string][]int
+	keys   []record.Key // sorted
+	told   []record.Key // in the order in which they are told
+	at     []int        // where each of those is in keys
+	of     map[place][]int
 	labels [][]string // behind those of every group
 	groups []Group
 }
+
+// place is where a metric's figures are found. Those of the host are of the group "", which no group is called.
+type place struct{ metric, group string }
 
 // Group is one group that has figures.
 type Group struct{ Name, Role, Engine string }
@@ -71,6 +76,13 @@ func (s *State) Next(t record.Tick) *State {
 	return next
 }
 
+// Only is what is known of those collectors alone.
+func (s *State) Only(of func(observe.Part) bool) *State {
+	only := &State{At: s.At, parts: maps.Clone(s.parts)}
+	maps.DeleteFunc(only.parts, func(name observe.Part, _ pair) bool { return !of(name) })
+	return only
+}
+
 // old says whether the last reading is too old to be shown.
 func (p pair) old(now time.Time) bool {
 	limit := least
@@ -90,47 +102,55 @@ func (s *State) Read(p observe.Part) time.Time {
 	return time.Time{}
 }
 
+// Before is when the one before it was; zero without one.
+func (s *State) Before(p observe.Part) time.Time {
+	if before := s.parts[p].before; before != nil {
+		return before.at
+	}
+	return time.Time{}
+}
+
 // Rated says whether rates of a collector's figures are known: it has read twice.
 func (s *State) Rated(p observe.Part) bool { return s.parts[p].before != nil }
 
 func readingOf(p *record.Part, was *reading) *reading {
 	r := &reading{at: p.Read, values: make([]float64, len(p.Figures))}
-	figures := p.Figures
-	if !slices.IsSortedFunc(figures, byKey) {
-		figures = slices.SortedFunc(slices.Values(figures), byKey)
-	}
-	same := was != nil && len(was.names.keys) == len(figures)
-	for i, f := range figures {
-		r.values[i] = f.Value
-		same = same && was.names.keys[i] == f.Key
-	}
-	if same {
+	if was != nil && slices.EqualFunc(was.names.told, p.Figures,
+		func(k record.Key, f record.Figure) bool { return k == f.Key }) {
 		r.names = was.names
 	} else {
-		r.names = namesOf(figures)
+		r.names = namesOf(p.Figures)
+	}
+	for i, f := range p.Figures {
+		r.values[r.names.at[i]] = f.Value
 	}
 	return r
 }
 
-func byKey(a, b record.Figure) int { return strings.Compare(string(a.Key), string(b.Key)) }
-
 func namesOf(figures []record.Figure) *names {
-	n := &names{of: map[string][]int{}}
+	n := &names{told: make([]record.Key, len(figures)), at: make([]int, len(figures)), of: map[place][]int{}}
+	sorted := make([]int, len(figures))
+	for i := range figures {
+		n.told[i], sorted[i] = figures[i].Key, i
+	}
+	slices.SortFunc(sorted, func(a, b int) int { return strings.Compare(string(n.told[a]), string(n.told[b])) })
 	seen := map[string]bool{}
-	for i, f := range figures {
-		metric, labels := f.Key.Split()
-		at := metric
+	for to, from := range sorted {
+		key := n.told[from]
+		metric, labels := key.Split()
+		at := place{metric: metric}
 		if strings.HasPrefix(metric, ofGroup) && len(labels) >= 3 {
-			at = metric + "\x00" + labels[0]
+			at.group = labels[0]
 			if !seen[labels[0]] {
 				seen[labels[0]] = true
 				n.groups = append(n.groups, Group{labels[0], labels[1], labels[2]})
 			}
 			labels = labels[3:]
 		}
-		n.keys = append(n.keys, f.Key)
+		n.at[from] = to
+		n.keys = append(n.keys, key)
 		n.labels = append(n.labels, labels)
-		n.of[at] = append(n.of[at], i)
+		n.of[at] = append(n.of[at], to)
 	}
 	return n
 }
@@ -169,11 +189,7 @@ func (s *State) Figures(metric, group string) (all []Figure) {
 	if !known {
 		return nil
 	}
-	at := metric
-	if group != "" {
-		at += "\x00" + group
-	}
-	for _, i := range p.now.names.of[at] {
+	for _, i := range p.now.names.of[place{metric, group}] {
 		f := Figure{Labels: p.now.names.labels[i], Value: p.now.values[i]}
 		if row.Kind == metrics.Counter {
 			f.Rate, f.Rated = p.rate(i, row.FromZero)

@@ -118,7 +118,7 @@ func noteStarved(p *Writer, g classify.Group, slow string) {
 			if here := "a helper (" + kind + ")"; !slices.Contains(found, here) {
 				add("a helper (" + kind + ", " + tool + ")")
 			}
-		case !helps:
+		case !helps && p.in.Live != nil:
 			unknown[pl.Process.ID] = pl.Process.Comm
 		}
 	}
@@ -134,7 +134,7 @@ func noteStarved(p *Writer, g classify.Group, slow string) {
 
 // connected names those of the programs that are connected to a database, by pid.
 func connected(p *Writer, programs map[procfs.ID]string) (clients []string) {
-	if p.in.Live == nil || len(programs) == 0 {
+	if len(programs) == 0 {
 		return nil
 	}
 	to := p.in.Live.Clients(slices.Collect(maps.Keys(programs)))

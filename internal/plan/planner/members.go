@@ -94,7 +94,8 @@ func (m *members) parentsFirst() []*procfs.Process {
 	return procfs.ParentsFirst(m.table, func(p *procfs.Process) *procfs.Process { return p })
 }
 
-// targets says where a process is to go, by hierarchy; hierarchies that are not named are left alone.
+// targets says where a process is to go, by hierarchy; hierarchies that are not named are left alone. It holds until
+// the next call.
 func (m *members) targets(proc *procfs.Process) (targets map[string]string, group, why string) {
 	placed, isPlaced := m.placed[proc.ID]
 	inReleased := isPlaced && m.In.IsReleased(placed.group)
@@ -116,7 +117,8 @@ func (m *members) targets(proc *procfs.Process) (targets map[string]string, grou
 func (m *members) into(proc *procfs.Process, member map[string]cgroup.Dir, group string) map[string]string {
 	stays := len(m.Desired.Layout.Owned) > 0 &&
 		(m.Desired.Layout.StaysInUnit(proc, group) || m.Desired.Layout.InRun(proc, group))
-	targets := make(map[string]string, len(member))
+	clear(m.goals)
+	targets := m.goals
 	for _, h := range m.In.Facts.Hierarchies {
 		path, known := proc.Cgroups[h.ID]
 		to, isMember := member[h.ID]
@@ -253,7 +255,8 @@ type members struct {
 	placed  map[procfs.ID]placing   // by classification, else by where it is
 	skipped map[procfs.ID]string    // reason
 	at      map[procfs.ID]map[string]string
-	held    map[string]int64 // memory of the processes, by group
+	goals   map[string]string // of the process that is looked at, by hierarchy
+	held    map[string]int64  // memory of the processes, by group
 }
 
 // placing is where a process belongs, and why.
@@ -264,6 +267,7 @@ type placing struct {
 
 // knowProcesses puts the process table and the classification together.
 func (m *members) knowProcesses() {
+	m.table = make([]procfs.Process, 0, len(m.Observed.Processes))
 	seen := make(map[procfs.ID]bool, len(m.Observed.Processes))
 	add := func(proc procfs.Process) {
 		if m.Desired.Layout.Names.IsKeeper(&proc) {

@@ -360,6 +360,7 @@ func newPlanner(in *plan.Input) *planner {
 		placed:  make(map[procfs.ID]placing, len(in.Classified.Placements)),
 		skipped: make(map[procfs.ID]string, len(in.Classified.Skips)),
 		at:      make(map[procfs.ID]map[string]string),
+		goals:   make(map[string]string),
 	}
 	m.knowProcesses()
 	m.knowResidents()
