@@ -22,7 +22,6 @@ import (
 
 // prometheus is a server of Debian's package that runs the shipped configuration.
 type prometheus struct {
-	t    *testing.T
 	port int
 	log  string
 }
@@ -30,7 +29,7 @@ type prometheus struct {
 // startPrometheus has one scrape a port of this host, as examples/monitoring says otherwise.
 func (s *site) startPrometheus(scraped int) *prometheus {
 	s.t.Helper()
-	p := &prometheus{t: s.t, port: testhost.FreePort(s.t), log: filepath.Join(s.dir, "prometheus.log")}
+	p := &prometheus{port: testhost.FreePort(s.t), log: filepath.Join(s.dir, "prometheus.log")}
 	shipped := func(name string) string {
 		text, err := os.ReadFile(filepath.Join("../../examples/monitoring", name))
 		if err != nil {
