@@ -63,7 +63,7 @@ test: ## install what is missing and run everything but the linter: the whole pr
 # newer releases of the engines (`make engines-test`).
 test-long: ## the same and the linter, harder: race detector, 80 times the property checks, all failures of the disk, 500 random sequences, long fuzzing, the full demo, the lab
 	@LONG=1 scripts/deps
-	@scripts/steps deps build lint race page-test
+	@scripts/steps build lint race page-test
 	@FUZZ_CORPUS="$$(go env GOCACHE)/fuzz" $(MAKE) --no-print-directory fuzz FUZZ_INPUTS=100000 FUZZ_SECONDS=300
 	SEQUENCES=500 go test -count 1 -timeout 60m -run TestAnySequenceIsGivenBack ./internal/control
 	FAULTS=all go test -count 1 -timeout 30m -run 'TestVerbsOnAFailingDisk|TestKilledBetweenAnyTwoWrites' ./internal/control

@@ -1,13 +1,14 @@
 package snapshot
 
 import (
+	"reflect"
+	"slices"
+
 	"bulkhead/internal/host"
 	"bulkhead/internal/linux/blockdev"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/policy/parse"
 	"bulkhead/internal/policy/resolve"
-	"reflect"
-	"slices"
 )
 
 // resolve parses a policy and fits it to the host.
