@@ -164,6 +164,10 @@ func FieldsOf(p Part) (names []string) {
 	return slices.Compact(names)
 }
 
+// Apart is the most by which the times of one reading differ that two samples tell: each is that of the sample less the
+// age, by two clocks, and rounded.
+const Apart = 20 * time.Millisecond
+
 // Reading is what a collector did the last time, and how it is switched.
 type Reading struct {
 	Name Part   `json:"collector"`

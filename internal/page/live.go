@@ -79,7 +79,7 @@ func (h *hub) follow(ctx context.Context) {
 		sample, err := h.live(ctx, after)
 		next := state
 		if err == nil {
-			next = state.NextSample(sample)
+			next = state.NextSample(sample, observe.Parts)
 			if next == state {
 				err = fmt.Errorf("the agent has taken no sample since %s", state.At.Format(time.TimeOnly+" MST"))
 			}

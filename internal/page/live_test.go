@@ -178,7 +178,7 @@ func TestTrouble(t *testing.T) {
 
 // Names of groups that somebody makes up take no memory, however many.
 func TestNamesThatAreNoGroups(t *testing.T) {
-	h := hub{state: (*top.State)(nil).NextSample(sampleAt(t, 1)), texts: map[string][]byte{}}
+	h := hub{state: (*top.State)(nil).NextSample(sampleAt(t, 1), observe.Parts), texts: map[string][]byte{}}
 	none, _, _, _ := h.now("")
 	for i := range 100 {
 		if event, _, _, _ := h.now(fmt.Sprint("made up ", i)); !bytes.Equal(event, none) {

@@ -70,9 +70,9 @@ func (c *copying) take(p point, none bool) {
 	switch n := len(c.points); {
 	case none:
 		*c = copying{directory: c.directory, whole: true, base: p.read}
-	case n == 0 || p.at.Sub(c.points[n-1].at) > apart:
+	case n == 0 || p.at.Sub(c.points[n-1].at) > observe.Apart:
 		c.points = append(c.points, p)
-		for len(c.points) > 2 && p.at.Sub(c.points[0].at) > paceFor+apart {
+		for len(c.points) > 2 && p.at.Sub(c.points[0].at) > paceFor+observe.Apart {
 			c.points = c.points[1:]
 		}
 	}

@@ -2,14 +2,11 @@ package sloloop
 
 import (
 	"math"
-	"slices"
 	"strings"
 	"time"
 
 	"bulkhead/internal/attribution"
 	"bulkhead/internal/observe"
-	"bulkhead/internal/observe/record"
-	"bulkhead/internal/observe/top"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/slo"
 )
@@ -32,10 +29,7 @@ func (l *Loops) look(now time.Time) seen {
 	if s == nil || s.Age > old {
 		return seen{why: "there is no new sample"}
 	}
-	if s.At.Before(l.read.At) { // a clock was set back
-		l.read = &top.State{}
-	}
-	l.read = l.read.Next(record.TickOf(s, l.fresh(s))).Only(s.Has)
+	l.read = l.read.NextSample(s, attribution.Parts).Only(s.Has)
 	l.hear(s)
 	l.follow(s)
 	at, twice := seen{sample: s}, false
@@ -60,17 +54,6 @@ func (l *Loops) look(now time.Time) seen {
 	}
 	at.window = attribution.WindowOf(l.read)
 	return at
-}
-
-// fresh are the collectors that have read since the last look.
-func (l *Loops) fresh(s *observe.Sample) (all []observe.Part) {
-	for i := range s.Collectors {
-		c := &s.Collectors[i]
-		if slices.Contains(attribution.Parts, c.Name) && s.At.Add(-c.Age).Sub(l.read.Read(c.Name)) > apart {
-			all = append(all, c.Name)
-		}
-	}
-	return all
 }
 
 // tellsWaits are the collectors that tell for how long groups waited, as far as that changes from second to second.

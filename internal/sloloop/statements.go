@@ -26,10 +26,10 @@ func (l *Loops) hear(s *observe.Sample) {
 			continue
 		}
 		all, next := l.works[g.Group], works{read, g.Work.Statements, g.Work.Error}
-		if n := len(all); n == 0 || read.Sub(all[n-1].at) > apart {
+		if n := len(all); n == 0 || read.Sub(all[n-1].at) > observe.Apart {
 			all = append(all, next)
 		}
-		for len(all) > 2 && read.Sub(all[0].at) > statementsFor+apart {
+		for len(all) > 2 && read.Sub(all[0].at) > statementsFor+observe.Apart {
 			all = all[1:]
 		}
 		now[g.Group] = all

@@ -34,9 +34,6 @@ const (
 	quiet = 10 * time.Minute
 )
 
-// apart is how far two times of the same reading may be apart: they are rounded.
-const apart = 20 * time.Millisecond
-
 // Sampler is what samples for the loop.
 type Sampler interface {
 	Last() *observe.Sample

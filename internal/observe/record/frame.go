@@ -52,9 +52,12 @@ type Tick struct {
 	Parts []Part
 }
 
+// TimeOf is when a sample was, as its tick has it.
+func TimeOf(s *observe.Sample) time.Time { return s.At.Truncate(time.Millisecond).Round(0) }
+
 // TickOf takes from a sample what is new in it. The figures are rounded by Canonical.
 func TickOf(s *observe.Sample, fresh []observe.Part) Tick {
-	t := Tick{At: s.At.Truncate(time.Millisecond).Round(0)}
+	t := Tick{At: TimeOf(s)}
 	for _, name := range fresh {
 		at := slices.IndexFunc(s.Collectors, func(c observe.Reading) bool { return c.Name == name })
 		if at < 0 || !s.Collectors[at].Told {

@@ -42,7 +42,7 @@ func (r *Reel) AppendSample(s *observe.Sample) (dropped int) {
 	if n := len(r.states); n > 0 {
 		last = r.states[n-1]
 	}
-	next := last.NextSample(s)
+	next := last.NextSample(s, observe.Parts)
 	if next == last {
 		return 0
 	}
@@ -52,26 +52,30 @@ func (r *Reel) AppendSample(s *observe.Sample) (dropped int) {
 	return dropped + r.add(next)
 }
 
-// news is what is new in a sample of a running agent; s may be nil.
-func (s *State) news(sample *observe.Sample) record.Tick {
-	t := record.TickOf(sample, observe.Parts)
-	if s != nil {
-		t.Parts = slices.DeleteFunc(t.Parts, func(p record.Part) bool { return !p.Read.After(s.Read(p.Name)) })
+// NextSample is what is known of some collectors after a sample of a running agent, and s itself after the same one
+// again; s may be nil. Of what was known before a clock was set back nothing is.
+func (s *State) NextSample(sample *observe.Sample, of []observe.Part) *State {
+	if s == nil {
+		s = &State{}
 	}
-	return t
+	switch at := record.TimeOf(sample); {
+	case at.Equal(s.At):
+		return s
+	case at.Before(s.At):
+		s = &State{}
+	}
+	return s.Next(record.TickOf(sample, s.fresh(sample, of)))
 }
 
-// NextSample is what is known after a sample of a running agent, and s itself after the same one again; s may be nil.
-// Of what was known before a clock was set back nothing is.
-func (s *State) NextSample(sample *observe.Sample) *State {
-	t := s.news(sample)
-	switch {
-	case s == nil || t.At.After(s.At):
-		return s.Next(t)
-	case t.At.Equal(s.At):
-		return s
+// fresh are those of the collectors that have read since.
+func (s *State) fresh(sample *observe.Sample, of []observe.Part) (all []observe.Part) {
+	for i := range sample.Collectors {
+		c := &sample.Collectors[i]
+		if slices.Contains(of, c.Name) && sample.At.Add(-c.Age).Sub(s.Read(c.Name)) > observe.Apart {
+			all = append(all, c.Name)
+		}
 	}
-	return (*State)(nil).NextSample(sample)
+	return all
 }
 
 // Len is how many states there are.

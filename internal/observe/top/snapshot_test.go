@@ -19,7 +19,7 @@ func two(t *testing.T, first, second func(s *observe.Sample, db *observe.Group))
 		s.At = s.At.Add(time.Duration(i) * 5 * time.Second)
 		s.Groups[0].Limits[3].InForce = true // tasks
 		change(s, &s.Groups[0])
-		before, now = now, now.NextSample(s)
+		before, now = now, now.NextSample(s, observe.Parts)
 	}
 	return before, now
 }

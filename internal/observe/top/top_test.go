@@ -319,27 +319,6 @@ func busy(t *testing.T) *State {
 	return r.State(1)
 }
 
-// A clock that was set back does not stop what is shown: it begins anew.
-func TestClockSetBack(t *testing.T) {
-	var r Reel
-	s := observetest.Sample(t)
-	begin := s.At
-	for _, step := range []struct {
-		at           time.Duration
-		dropped, len int
-		rated        bool
-	}{{time.Hour, 0, 1, false}, {time.Hour + time.Minute, 0, 2, true}, {time.Hour + time.Minute, 0, 2, true},
-		{0, 2, 1, false}, {time.Minute, 0, 2, true}} {
-		s.At = begin.Add(step.at)
-		dropped := r.AppendSample(s)
-		if last := r.State(r.Len() - 1); dropped != step.dropped || r.Len() != step.len || !last.At.Equal(s.At) ||
-			last.Rated(observe.CPU) != step.rated {
-			t.Errorf("after the sample of %s: %d dropped, %d states, the last of %s", step.at, dropped, r.Len(),
-				last.At)
-		}
-	}
-}
-
 // The figures of the table, worked out by hand.
 func TestCells(t *testing.T) {
 	s := busy(t)
