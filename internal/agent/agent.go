@@ -60,7 +60,7 @@ func New(c *transaction.Controller, o Options) *Agent {
 	a.status = api.AgentStatus{Running: true, PID: c.Agent.PID, Since: time.Now(),
 		Source: "a look every " + o.Every.String()}
 	a.observer = a.newObserver()
-	a.slo = sloloop.Of(c, a.observer, o.Log)
+	a.slo = sloloop.Of(c, a.observer, func() { a.Changed(nil) }, o.Log)
 	return a
 }
 

@@ -11,7 +11,8 @@ import (
 func Texts() (texts []proof.Text, err error) {
 	all, err := scenario.Library()
 	for _, s := range all {
-		texts = append(texts, proof.Text{Scenario: s.Name, Document: s.Document, Digest: s.Digest})
+		texts = append(texts, proof.Text{Scenario: s.Name, Document: s.Document, Reports: s.Reports,
+			Mechanism: s.Mechanism.String(), Digest: s.Digest})
 	}
 	return texts, err
 }

@@ -120,20 +120,19 @@ func (r *rounds) find(s scenario.Shape) proof.Finding {
 	if r.smoke {
 		least, most = s.Smoke, s.SmokeMax
 	}
-	var measured []float64
 	bound := func(e scenario.Expression, trials map[string]*trial) float64 {
 		if e.Empty() {
 			return math.NaN()
 		}
 		return e.Eval(func(name string) float64 { return r.figure(name, trials) })
 	}
-	var lows, highs, nones []float64
+	var measured, lows, highs, nones []float64
 	for _, trials := range r.all {
 		measured = append(measured, bound(s.Measure, trials))
 		nones = append(nones, bound(s.Claim.None, trials))
 		lows, highs = append(lows, bound(least, trials)), append(highs, bound(most, trials))
 	}
-	f.Measured = proof.Over(measured)
+	f.Measured, f.Missing = proof.OverRounds(measured)
 	f.Least, f.Most = proof.Figure(proof.Median(lows)), proof.Figure(proof.Median(highs))
 	if !r.smoke && !s.Claim.Empty() {
 		c := s.Claim

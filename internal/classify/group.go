@@ -5,6 +5,7 @@ package classify
 
 import (
 	"slices"
+	"strings"
 
 	"bulkhead/internal/engine"
 	"bulkhead/internal/linux/procfs"
@@ -32,6 +33,25 @@ type Group struct {
 	// Rivals are further instances for which the template would make a group of this name. They get
 	// none.
 	Rivals []engine.Instance
+}
+
+// Databases are the paths of groups that are databases or have one below them: groups of the role, those that were made
+// for an instance (not those below them), and those that are promised something.
+func Databases(groups []Group) map[string]bool {
+	all, instances := map[string]bool{}, map[string]string{}
+	for i := range groups {
+		instances[groups[i].Path] = groups[i].Instance
+	}
+	for i := range groups {
+		g := &groups[i]
+		if g.Role != policy.RoleDatabase && (g.Instance == "" || instances[g.Parent] != "") && g.SLO == nil {
+			continue
+		}
+		for path := g.Path; path != ""; path = path[:max(0, strings.LastIndexByte(path, '/'))] {
+			all[path] = true
+		}
+	}
+	return all
 }
 
 // Rule is one match entry of a group, ready to be tried. Expand makes rules.

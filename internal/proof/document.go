@@ -132,7 +132,8 @@ func writeClaims(b *strings.Builder, all []entry) {
 	for _, e := range all {
 		r := e.Result
 		if r == nil {
-			fmt.Fprintf(b, "| %s | %s | | | | | %s |\n", cell(e.Document), e.Text.Scenario, e.missing())
+			fmt.Fprintf(b, "| %s | %s | | %s | %s | | %s |\n", cell(e.Document), e.Text.Scenario,
+				cell(limits(e.Mechanism)), cell(e.Reports), e.missing())
 			continue
 		}
 		claims := 0
@@ -154,12 +155,18 @@ func writeClaims(b *strings.Builder, all []entry) {
 
 // mechanism is what limits where a finding repeats a document: "same", or what else. Why is in the result's Mechanism.
 func (r *Result) mechanism(f Finding) string {
-	switch _, here, other := strings.Cut(r.Mechanism, "; here "); {
+	switch {
 	case f.Document == nil:
 		return ""
 	case f.Mechanism != "":
 		return f.Mechanism
-	case other:
+	}
+	return limits(r.Mechanism)
+}
+
+// limits is what limits here by the mechanism of a result.
+func limits(mechanism string) string {
+	if _, here, other := strings.Cut(mechanism, "; here "); other {
 		ours, _, _ := strings.Cut(here, ": ")
 		return ours
 	}

@@ -13,6 +13,10 @@ func Judge(f Finding) Finding {
 		f.Verdict = NotMeasured
 		return f
 	}
+	if f.Missing > 0 {
+		f.Verdict = NotDecided
+		return f
+	}
 	f.Verdict = Holds
 	if x < least || x > most { // a bound that is not there is NaN, and nothing is below it
 		low, high := f.allowed()

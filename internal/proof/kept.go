@@ -74,9 +74,10 @@ func Keep(document string, o Outcome) error {
 
 // Text is the text that a scenario has now.
 type Text struct {
-	Scenario string
-	Document string // the experiment that it repeats: "E1"
-	Digest   string
+	Scenario           string
+	Document           string // the experiment that it repeats: "E1"
+	Reports, Mechanism string // as those of a result
+	Digest             string
 }
 
 // entry is what a document has of a scenario; neither a result nor why there is none, where nothing is kept.

@@ -155,8 +155,8 @@ func TestDocument(t *testing.T) {
 	noisy, other := example(), example()
 	noisy.Control.Low, noisy.Digest, noisy.Commit = 70, "0123", "c0ffee00112233"
 	other.Scenario, other.Digest, other.Rounds, other.Machine = "other", "4567", 5, "64 CPUs"
-	now := []Text{{"big", "E12", ""}, {"broken", "", ""}, {"example", "E1", "0123"}, {"new", "", ""},
-		{"other", "E2", "89ab"}}
+	now := []Text{{"big", "E12", "12.5 % more", "nodes, the same here", ""}, {Scenario: "broken"},
+		{"example", "E1", "", "", "0123"}, {Scenario: "new"}, {"other", "E2", "", "", "89ab"}}
 	other.Shape = append(other.Shape, Finding{What: "calls within 10 ms", Reports: "55 %", Mechanism: "quotas",
 		Measure: "alone.within_10ms", Unit: "%", Document: &Claim{Figure: 55}, Measured: Range{90, 90, 90},
 		Least: Figure(nan), Most: Figure(nan), Verdict: DirectionOnly, Held: true})
@@ -180,7 +180,7 @@ func TestDocument(t *testing.T) {
 		"| it is kept |  |  | 98 % | 90 % – 101 % | at least 95 % | holds |", "(proof/example-rate.svg)",
 		"| E1 | [example](#example) | | same | no figure | | 1 of 1 shapes hold |\n| E2 | [other](#other) | calls " +
 			"within 10 ms | quotas | 55 % | 90 % | direction only |\n" +
-			"| E12 | big | | | | | left out: it needs 64 CPUs |",
+			"| E12 | big | | same | 12.5 % more | | left out: it needs 64 CPUs |",
 		"Response times, alone:\n\n", "| 0 - 5 ms | 0.04 s | 18.4 | 90 | 0.50 ms | 0.50 ms | 0.50 ms |",
 		"| [example](#example) | E1 | c0ffee00 | 2026-11-22 10:00 | 1 | 3 of 5 s | 0.1 | 70.0 % – 103.0 % | " +
 			"1 of 1 shapes hold; fewer than 5 rounds |",

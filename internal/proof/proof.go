@@ -163,8 +163,11 @@ type Finding struct {
 	Measure   string `json:"measure"`
 	Unit      string `json:"unit,omitempty"`
 	Measured  Range  `json:"measured"`
-	Least     Figure `json:"least"`
-	Most      Figure `json:"most"`
+	// Missing is in how many rounds it was not measured, where it was in others: it is of those alone, and decides
+	// nothing.
+	Missing int    `json:"rounds_not_measured,omitempty"`
+	Least   Figure `json:"least"`
+	Most    Figure `json:"most"`
 	// Noise is what the control arm's two runs of a round are of their mean, in percent, in the shape's own terms:
 	// throughput, or a latency. Nil: the bound does not give way to it.
 	Noise *Range `json:"noise_percent,omitempty"`
@@ -201,6 +204,7 @@ const (
 	DirectionOnly = "direction only" // the same direction
 	Contradicted  = "contradicted"   // the other direction
 
-	// NotDecided: the difference is within the noise, or the machine was too busy for any verdict.
+	// NotDecided: the difference is within the noise, the machine was too busy for any verdict, or some rounds have no
+	// figure.
 	NotDecided = "not decided"
 )

@@ -24,6 +24,14 @@ func Over(values []float64) Range {
 	return Range{Figure(Median(s)), Figure(s[0]), Figure(s[len(s)-1])}
 }
 
+// OverRounds is Over, with how many of the values were not measured where others were.
+func OverRounds(values []float64) (over Range, missing int) {
+	if n := len(measured(values)); n > 0 {
+		missing = len(values) - n
+	}
+	return Over(values), missing
+}
+
 // Median of the values; NaN when there are none.
 func Median(values []float64) float64 {
 	s := measured(values)

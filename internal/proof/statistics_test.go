@@ -104,6 +104,8 @@ func TestJudge(t *testing.T) {
 		"most in the noise": {Finding{Measured: Range{Median: 1.07}, Least: none, Most: 1.05}, true, HoldsNoise},
 		"harm is no noise": {Finding{Measured: Range{Median: 60}, Least: none, Most: 50, Unit: "%"}, true,
 			DoesNotHold},
+		"not in each round": {Finding{Measured: Range{Median: 96}, Missing: 1, Least: 95, Most: none}, true,
+			NotDecided},
 		"not measured": {Finding{Measured: Range{Median: none}, Least: 1, Most: none}, true, NotMeasured},
 	} {
 		if tt.noise {

@@ -311,6 +311,9 @@ func (f Finding) measured() string {
 			text = strings.TrimSpace(strconv.FormatFloat(x, 'g', 6, 64) + " " + f.Unit)
 		}
 	}
+	if f.Missing > 0 {
+		text += fmt.Sprintf(" (none in %s)", Plural(f.Missing, "round"))
+	}
 	return text
 }
 

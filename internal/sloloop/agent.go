@@ -15,9 +15,9 @@ import (
 	"bulkhead/internal/watchdog"
 )
 
-// Of makes the loops of an agent.
-func Of(c *transaction.Controller, s Sampler, log *slog.Logger) *Loops {
-	o := Options{Sampler: s, Log: log, Size: fsinfo.Size,
+// Of makes the loops of an agent. changed asks it for a full look.
+func Of(c *transaction.Controller, s Sampler, changed func(), log *slog.Logger) *Loops {
+	o := Options{Sampler: s, Changed: changed, Log: log, Size: fsinfo.Size,
 		Squeeze: func(ctx context.Context, want []state.Override, tell ...journal.Entry) error {
 			return control.Squeeze(ctx, c, 0, want, tell...)
 		},

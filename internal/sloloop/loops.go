@@ -53,6 +53,10 @@ func (l *Loops) Tick(ctx context.Context, now time.Time) {
 	l.readAhead(now)
 }
 
+// closely are the collectors that read every second while a loop is hot.
+var closely = []observe.Part{observe.CPU, observe.Pressure, observe.IO, observe.Stat, observe.Threads, observe.EachCPU,
+	observe.DiskStats, observe.Blamed}
+
 // readAhead has collectors that are slower than the loop read for the steps that come next. A p95 of statements is
 // asked for with each look where the loop acts.
 func (l *Loops) readAhead(now time.Time) {
@@ -67,8 +71,7 @@ func (l *Loops) readAhead(now time.Time) {
 		hot = hot || one.hot()
 	}
 	if hot {
-		l.o.Sampler.Heat()
-		for _, p := range []observe.Part{observe.Threads, observe.EachCPU, observe.DiskStats, observe.Blamed} {
+		for _, p := range closely {
 			parts[p] = true
 		}
 	}
@@ -98,7 +101,10 @@ func (l *Loops) step(ctx context.Context, now time.Time) {
 		if onTrial {
 			o, read, why = slo.Observation{}, time.Time{}, "a change is on trial"
 		}
-		if l.trouble != "" { // what is not in force shows nothing
+		switch { // what is not in force shows nothing
+		case l.trouble != "" && now.Sub(l.since) > giveUp:
+			o, read, why = slo.Observation{}, time.Time{}, l.trouble
+		case l.trouble != "":
 			o.Span = math.MaxInt32
 		}
 		// The same reading once more is no second look.
@@ -198,6 +204,9 @@ func (l *Loops) enforce(ctx context.Context, now time.Time) {
 	want := l.wanted(now)
 	same := slices.EqualFunc(want, l.put, func(a, b state.Override) bool { return a.SameLimit(b) && a.Text == b.Text })
 	if same && l.begun && len(l.tell) == 0 && (len(want) == 0 || now.Sub(l.at) < renewed) {
+		if len(want) == 0 {
+			l.trouble = "" // nothing is left to be put in force
+		}
 		return
 	}
 	err := l.watched(ctx, len(want) > 0)
@@ -211,10 +220,16 @@ func (l *Loops) enforce(ctx context.Context, now time.Time) {
 			l.o.Log.Warn("what databases are promised could not be put in force; trying again", "err", err)
 		}
 	}
+	if l.trouble == "" {
+		l.since = now
+	}
 	l.trouble = trouble
 	l.blame(trouble)
 	if err != nil {
 		return
+	}
+	if !same {
+		l.o.Changed()
 	}
 	l.put, l.at, l.begun, l.tell = want, now, true, nil
 	if len(want) == 0 {

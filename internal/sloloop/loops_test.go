@@ -27,15 +27,16 @@ type plant struct {
 	limit  float64 // of the batch
 	free   float64 // the same where nothing is held
 	demand float64 // of the database, cores
+	harm   float64 // the part of what the batch uses that the database waits
 	ran    map[string]time.Duration
 	waited time.Duration
 
 	trial   bool
 	fail    error
 	calls   int
+	looks   int // at the host that were asked for
 	want    []state.Override
 	history []journal.Entry
-	hot     int
 	fired   chan struct{}
 	guards  int // that are there
 
@@ -51,11 +52,10 @@ type plant struct {
 }
 
 func newPlant() *plant {
-	return &plant{now: time.Unix(1_700_000_000, 0), limit: 2, free: 2, demand: 0.5, ran: map[string]time.Duration{},
-		fired: make(chan struct{}), reads: map[observe.Part]int{}}
+	return &plant{now: time.Unix(1_700_000_000, 0), limit: 2, free: 2, demand: 0.5, harm: 0.2,
+		ran: map[string]time.Duration{}, fired: make(chan struct{}), reads: map[observe.Part]int{}}
 }
 
-func (p *plant) Heat()                 { p.hot++ }
 func (p *plant) Gone() <-chan struct{} { return p.fired }
 func (p *plant) Done()                 { p.guards-- }
 
@@ -73,7 +73,7 @@ func (p *plant) pass(d time.Duration) {
 	p.now = p.now.Add(d)
 	p.ran["mysql1"] += of(p.demand)
 	p.ran["reports"] += of(batch)
-	p.waited += of(0.2 * p.demand * batch)
+	p.waited += of(p.harm * p.demand * batch)
 	slow := 0.2 * batch
 	p.did[0] += (1 - slow) * p.rate * d.Seconds()
 	p.did[1+min(2, int(2*batch))] += slow * p.rate * d.Seconds()
@@ -135,8 +135,10 @@ func (p *plant) squeeze(_ context.Context, want []state.Override, tell ...journa
 }
 
 func (p *plant) loops() *Loops {
-	return New(Options{Sampler: p, Squeeze: p.squeeze, OnTrial: func() bool { return p.trial },
-		Guard: func(context.Context) (Guard, error) { p.guards++; return p, nil }, Log: slog.New(slog.DiscardHandler)})
+	return New(Options{Sampler: p, Squeeze: p.squeeze, Changed: func() { p.looks++ },
+		OnTrial: func() bool { return p.trial },
+		Guard:   func(context.Context) (Guard, error) { p.guards++; return p, nil },
+		Log:     slog.New(slog.DiscardHandler)})
 }
 
 // hostWith is what the policy says: the batch may be lowered for the database.
@@ -170,8 +172,10 @@ func TestLoopsActAndGiveBack(t *testing.T) {
 	l.watch(hostWith(slo.Act))
 	p.run(t, l, 2*time.Minute)
 	told := l.Told()["mysql1"]
-	if len(p.want) != 1 || told.Value == nil || *told.Slack < 0 || len(told.Held) != 1 || p.guards != 1 || p.hot == 0 {
-		t.Fatalf("wants %+v, tells %s, %d guards", p.want, told.Text(), p.guards)
+	if len(p.want) != 1 || told.Value == nil || *told.Slack < 0 || len(told.Held) != 1 || p.guards != 1 ||
+		p.looks < len(p.changed) || p.looks > p.calls/2 {
+		t.Fatalf("wants %+v, tells %s, %d guards, %d full looks", p.want, told.Text(), p.guards,
+			p.looks)
 	}
 	if len(p.history) != 0 || told.Missed == 0 || told.Windows < 15 || told.Windows > 24 {
 		t.Errorf("history %+v, tells %s", p.history, told.Text())
@@ -202,7 +206,7 @@ func TestLoopsLookCloser(t *testing.T) {
 	l.watch(hostWith(slo.Act))
 	l.all["mysql1"].Target.Value = 1 // kept
 	p.run(t, l, time.Minute)
-	if len(p.reads) > 0 || p.hot > 0 {
+	if len(p.reads) > 0 {
 		t.Errorf("the target is kept, and these were read: %v", p.reads)
 	}
 	l.all["mysql1"].Target.Value, p.demand = 0.1, 0.9
@@ -211,7 +215,7 @@ func TestLoopsLookCloser(t *testing.T) {
 	if n := len(p.changed); n == 0 || p.changed[n-1].Sub(missed) > 12*time.Second {
 		t.Errorf("the limit was changed at %v, after %s", p.changed, missed)
 	}
-	if n := p.reads[observe.Threads]; n < 8 || p.reads[observe.Databases] > 0 || p.hot == 0 {
+	if n := p.reads[observe.Threads]; n < 8 || p.reads[observe.Databases] > 0 || p.reads[observe.CPU] != n {
 		t.Errorf("the target is missed, and these were read: %v", p.reads)
 	}
 	p.run(t, l, time.Minute)
@@ -357,66 +361,41 @@ func TestLoopsTryAgain(t *testing.T) {
 	}
 }
 
-func TestHeartbeats(t *testing.T) {
-	now := time.Unix(1_700_000_000, 0)
-	answers := func(n int, took time.Duration, late bool) *asker {
-		a := &asker{}
-		for i := range n {
-			at := now.Add(time.Duration(i-n) * heartbeat)
-			a.take(answer{at: at, took: took, work: int64(100 * i), late: late && i >= n/2}, nil)
-		}
-		return a
+// What cannot be put in force for long is not held: the loop begins anew.
+func TestLoopsGiveUp(t *testing.T) {
+	p := newPlant()
+	l := p.loops()
+	l.watch(hostWith(slo.Act))
+	p.run(t, l, time.Minute)
+	p.fail = errors.New("no room on the disk")
+	p.demand = 0.9 // it has to be lowered more
+	for range 180 {
+		p.pass(time.Second)
+		l.Tick(t.Context(), p.now)
 	}
-	for _, c := range []struct {
-		name   string
-		a      *asker
-		signal string
-		waits  bool
-		want   float64
-		why    string
-	}{
-		{"all alike", answers(40, 5*time.Millisecond, false), "heartbeat", false, 0.005, ""},
-		{"too few", answers(3, time.Millisecond, false), "heartbeat", false, 0, "too seldom"},
-		{"late, and it waits", answers(40, patience, true), "heartbeat", true, patience.Seconds(), ""},
-		{"late, and it waits for nothing", answers(10, patience, true), "heartbeat", false, 0, "too seldom"},
-		{"work", answers(40, time.Millisecond, false), "work", false, 500, ""},
-		{"nobody is asked", nil, "work", false, 0, "not asked yet"},
-		{"it does not answer", &asker{fail: errors.New("refused")}, "work", false, 0, "refused"},
-	} {
-		got, _, why := c.a.tell(c.signal, now, false, c.waits)
-		if fmt.Sprintf("%.6f", got) != fmt.Sprintf("%.6f", c.want) || !strings.Contains(why, c.why) ||
-			(why == "") != (c.why == "") {
-			t.Errorf("%s: %v, %q", c.name, got, why)
-		}
+	if told := l.Told()["mysql1"]; len(told.Held) > 0 || told.Value != nil ||
+		!strings.Contains(told.Unknown, "no room on the disk") {
+		t.Errorf("it cannot be put in force for 3 minutes: tells %s", told.Text())
+	}
+	p.fail = nil
+	p.run(t, l, time.Minute)
+	if told := l.Told()["mysql1"]; len(p.want) != 1 || told.Error != "" {
+		t.Errorf("wants %+v, tells %s", p.want, told.Text())
 	}
 }
 
-// While the loop is hot the last seconds count, or as many as it takes to have enough answers.
-func TestHeartbeatsWhileHot(t *testing.T) {
-	now := time.Unix(1_700_000_000, 0)
-	for _, c := range []struct {
-		every, of time.Duration
-		want      float64
-	}{{quick, 2 * time.Second, 0.005}, {time.Second, 9 * time.Second, 0.5}} {
-		a := &asker{}
-		for at := 15 * time.Second; at > 0; at -= c.every {
-			took := 5 * time.Millisecond
-			if at > 3*time.Second {
-				took = 500 * time.Millisecond
-			}
-			a.take(answer{at: now.Add(-at), took: took}, nil)
-		}
-		got, of, why := a.tell("heartbeat", now, true, false)
-		if got != c.want || of < c.of || of > c.of+2*time.Second || why != "" {
-			t.Errorf("every %s: %v of %s, %q", c.every, got, of, why)
-		}
-	}
-	a := &asker{every: heartbeat}
-	if a.hurry(true); a.pause() != quick {
-		t.Errorf("hot it pauses %s", a.pause())
-	}
-	if a.hurry(false); a.pause() != heartbeat {
-		t.Errorf("cold it pauses %s", a.pause())
+// A database that hardly waits is slow for something else, whoever has a part in the little that it waits.
+func TestLoopsDoNotSqueezeBlindly(t *testing.T) {
+	p := newPlant()
+	p.rate, p.harm = 1000, 0.005
+	l := p.loops()
+	h := hostWith(slo.Act)
+	h.targets[0].slo = policy.SLO{Signal: "p95", Value: 0.02}
+	l.watch(h)
+	p.run(t, l, time.Minute)
+	if told := l.Told()["mysql1"]; len(p.changed) > 0 || told.Slack == nil || *told.Slack > 0 ||
+		!strings.Contains(told.Did, "no group that can be squeezed has a part in it") {
+		t.Errorf("changed at %v, tells %s", p.changed, told.Text())
 	}
 }
 
@@ -441,6 +420,8 @@ func TestStatements(t *testing.T) {
 		{"", []observe.Statements{ms(1, 1900), ms(8, 1100)}, 0.006, ""}, // of 20 s
 		{"", []observe.Statements{ms(1, 1900), ms(8, 1100)}, 0, "too few"},
 		{"", []observe.Statements{ms(1, 2900), ms(8, 1100)}, 0.000975, ""},
+		{"timeout", nil, 0, "timeout"},
+		{"", []observe.Statements{ms(1, 2900), ms(8, 1100)}, 0, "too few"}, // and not of all since its start
 		{"", []observe.Statements{ms(1, 2900), ms(8, 1100), {Calls: 500}}, 0.016, ""},
 		{"", []observe.Statements{ms(1, 10)}, 0, "counts anew"},
 		{"no plugin", nil, 0, "no plugin"},

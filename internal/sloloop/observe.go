@@ -92,6 +92,9 @@ func (l *Loops) observe(one *loop, at seen, now time.Time) (o slo.Observation, r
 		o.Value, of, why = l.askers[s.DSN].tell(s.Signal, now, one.hot(), most >= attribution.Harm)
 	}
 	if o.Known = why == ""; o.Known {
+		if !at.since.IsZero() { // who is to blame is known of another time
+			of = max(of, now.Sub(at.since))
+		}
 		o.Span = math.Round(of.Seconds()) // times of the same second are some milliseconds apart
 		o.Candidates = l.candidates(one, report, at, most)
 	}
@@ -102,6 +105,8 @@ func (l *Loops) observe(one *loop, at seen, now time.Time) (o slo.Observation, r
 // most, and what they use.
 func (l *Loops) candidates(one *loop, report *attribution.Report, at seen, most float64) (all []slo.Candidate) {
 	one.cold = map[slo.Knob]candidate{}
+	// Where it hardly waits, what it is slow for is something else: locks, its own work.
+	blameless := most <= 0 || most < attribution.Harm && one.target.slo.Signal != string(slo.Waits)
 	for _, c := range l.host.knobs {
 		if l.isOfOther(one, c.Group) {
 			continue
@@ -111,7 +116,7 @@ func (l *Loops) candidates(one *loop, report *attribution.Report, at seen, most 
 			resource = "cpu"
 		}
 		for _, r := range report.Resources {
-			if r.Name != resource || !r.Known || most <= 0 {
+			if r.Name != resource || !r.Known || blameless {
 				continue
 			}
 			for _, row := range r.Rows {

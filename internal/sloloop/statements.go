@@ -49,6 +49,9 @@ func (w statements) p95() (value float64, since time.Time, why string) {
 		return 0, since, last.why
 	}
 	for _, first := range slices.Backward(w[:len(w)-1]) {
+		if len(first.all) == 0 { // it did not answer then
+			continue
+		}
 		calls, sum, anew := last.less(&first)
 		if anew {
 			return 0, since, "the database counts anew"

@@ -28,6 +28,8 @@ const (
 	look, early = slo.Look * time.Second, 200 * time.Millisecond
 	// lasts is how long an override holds without being renewed, and renewed its age when that is done.
 	lasts, renewed = time.Minute, 20 * time.Second
+	// giveUp is how long it is tried to put something in force before that is forgotten.
+	giveUp = slo.MissingLimit * time.Second
 	// old is how old a sample may be.
 	old = 15 * time.Second
 	// quiet is the least time between two lines of the history that say what would be done.
@@ -37,8 +39,7 @@ const (
 // Sampler is what samples for the loop.
 type Sampler interface {
 	Last() *observe.Sample
-	// Heat has the quick collectors read every second for a minute, and ReadNow one that is slower.
-	Heat()
+	// ReadNow has a collector read at once.
 	ReadNow(p observe.Part)
 }
 
@@ -47,6 +48,8 @@ type Options struct {
 	Sampler Sampler
 	// Squeeze has overrides laid over the policy in place of those before, and writes into the history.
 	Squeeze func(ctx context.Context, want []state.Override, tell ...journal.Entry) error
+	// Changed asks for a full look at the host, as limits were changed: samples tell them as of the last one.
+	Changed func()
 	// Without gives the groups of a view without what the loop has laid over the policy.
 	Without func(v *transaction.View) []classify.Group
 	// OnTrial says that a person's change is watched or waits to be confirmed: nothing is squeezed meanwhile.
@@ -79,7 +82,8 @@ type Loops struct {
 	put     []state.Override    // that are in force
 	at      time.Time           // when they were put there, or renewed
 	begun   bool
-	trouble string
+	trouble string          // why that failed the last time; "": it did not
+	since   time.Time       // of the trouble
 	tell    []journal.Entry // that the history is still to have
 	guard   Guard
 

@@ -3,7 +3,6 @@ package sloloop
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/classify"
@@ -62,7 +61,6 @@ func hostOf(v *transaction.View, groups []classify.Group) *host {
 	if p.Mode != "" {
 		h.mode = slo.Mode(p.Mode)
 	}
-	databases := map[string]bool{}
 	for _, g := range groups {
 		if g.SLO == nil || policy.Released(v.Released, g.Path) {
 			continue
@@ -70,17 +68,14 @@ func hostOf(v *transaction.View, groups []classify.Group) *host {
 		t := target{g.Path, *g.SLO}
 		t.slo.Pos = policy.Pos{} // the same promise at another place is the same
 		h.targets = append(h.targets, t)
-		for path := g.Path; path != ""; path = path[:max(0, strings.LastIndexByte(path, '/'))] {
-			databases[path] = true // a limit of a group above holds the database
-		}
 	}
 	if len(h.targets) == 0 {
 		return h
 	}
 	var helpers []string
+	databases := classify.Databases(groups)
 	for _, g := range groups {
-		isDatabase := g.Role == policy.RoleDatabase || g.Instance != "" && g.Parent == "" || databases[g.Path]
-		if isDatabase || !squeezable(p, &g) || policy.Released(v.Released, g.Path) {
+		if databases[g.Path] || !squeezable(p, &g) || policy.Released(v.Released, g.Path) {
 			continue
 		}
 		h.knobs = append(h.knobs, knobsOf(v, p, &g)...)

@@ -16,6 +16,7 @@ import (
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/attribution"
+	"bulkhead/internal/classify"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/dbstat"
@@ -170,6 +171,10 @@ func (t *trial) look(ctx context.Context, cmd *cobra.Command, p *Proof) (why str
 		return "", noGroup(cmd, w, t.group)
 	}
 	t.hold, err = w.HoldOf(r, t.group, t.late(ctx, v))
+	refused := err != nil && !errors.Is(err, attribution.ErrIdle)
+	if !refused && classify.Databases(v.Classified.Groups)[t.group] {
+		err = attribution.ErrDatabase
+	}
 	switch {
 	case errors.Is(err, attribution.ErrIdle):
 		return t.group + " does too little now for a hold to take anything away", nil

@@ -243,13 +243,17 @@ func checkSLO(p *policy.Policy, at sloPlaces, r *yamlform.Report) {
 	known := newPaths(p.Groups)
 	databases := map[string]bool{}
 	policy.EachGroup(p.Groups, func(g *policy.Group) {
-		databases[g.Path] = g.Role == policy.RoleDatabase || g.Each != nil || g.SLO != nil
+		if g.Role == policy.RoleDatabase || g.Each != nil || g.SLO != nil {
+			for path := g.Path; path != ""; path = path[:max(0, strings.LastIndexByte(path, '/'))] {
+				databases[path] = true
+			}
+		}
 	})
 	for _, name := range p.SLO.Squeeze {
 		known.check(name, "slo.squeeze", at.squeeze[name], r)
 		if databases[name] {
 			r.Fail(at.squeeze[name], "name groups beside it: its backup, reports",
-				"slo.squeeze: group %s is a database, and the loop never squeezes one", name)
+				"slo.squeeze: group %s is a database, or has one below it, and the loop never squeezes one", name)
 		}
 	}
 	for name := range p.SLO.Within {
