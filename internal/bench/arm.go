@@ -41,8 +41,11 @@ func (r *run) measureAll(ctx context.Context) error {
 	for round := 0; round < r.options.Rounds; round = len(r.rounds.all) {
 		trials := map[string]*trial{}
 		var rates []string
-		if r.matrix != nil {
+		switch {
+		case r.matrix != nil:
 			rand.Shuffle(len(arms)-1, func(i, j int) { arms[i], arms[j] = arms[j], arms[i] })
+		case round > 0 && arms[0].Name == r.scenario.Control: // each follows the other one in every second round
+			slices.Reverse(arms[1 : len(arms)-1])
 		}
 		for _, arm := range arms {
 			if r.omitted[arm.Name] != "" {
@@ -100,9 +103,8 @@ func (r *run) measure(ctx context.Context, arm scenario.Arm) (t *trial, err erro
 			err = hogErr
 		}
 	}()
-	if len(arm.With) > 0 {
-		process.Sleep(ctx, r.options.settle())
-	}
+	// Neighbours come to full speed, and what the arm before has left comes to an end.
+	process.Sleep(ctx, r.options.settle())
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -115,7 +117,7 @@ func (r *run) measure(ctx context.Context, arm scenario.Arm) (t *trial, err erro
 	t = &trial{arm: arm, outcomes: map[string]load.Outcome{}, figures: map[string]float64{}}
 	phased := make(chan error, 1)
 	phaseCtx, stopPhases := context.WithCancel(ctx)
-	go func() { phased <- r.phases(phaseCtx, arm, start, length, t) }()
+	go func() { phased <- r.phases(phaseCtx, arm, start, length, t, s.Read) }()
 	loadErr := r.loadAll(ctx, arm, length, t, &crowd, start)
 	stopPhases()
 	phaseErr := <-phased
@@ -183,8 +185,10 @@ func (r *run) membersOf(group string, h *neighbour.Fleet, c *crowd) []int {
 	return append(append(pids, h.Newest(group)...), c.of(group)...)
 }
 
-// startAgain starts databases that died or that the arm wants to start inside their group.
+// startAgain starts databases that died or that the arm wants to start inside their group. What starts outside of the
+// groups that are in force is put into them.
 func (r *run) startAgain(ctx context.Context, arm scenario.Arm) error {
+	outside := false
 	for _, in := range r.databases {
 		inside := slices.Contains(arm.Restart, in.Name)
 		var wrap func(string, []string) []string
@@ -192,11 +196,15 @@ func (r *run) startAgain(ctx context.Context, arm scenario.Arm) error {
 			wrap = func(user string, args []string) []string { return r.governor.system.runAs(in.Group, user, args) }
 		}
 		in.Restarted = inside
+		outside = outside || in.PID() == 0 && wrap == nil
 		if err := in.Start(ctx, wrap); err != nil {
 			return err
 		}
 	}
-	return nil
+	if !outside {
+		return nil
+	}
+	return r.governor.gather(ctx)
 }
 
 // set sets what an arm wants in its servers; back takes it back in the opposite order, however much of it was set.
@@ -292,8 +300,10 @@ func (r *run) driver(name string) *load.Driver {
 	return nil
 }
 
-// phases switches from one phase to the next while the load runs.
-func (r *run) phases(ctx context.Context, arm scenario.Arm, start *beginning, length time.Duration, t *trial) error {
+// phases switches from one phase to the next while the load runs. read has counters read, where a phase ends and where
+// the next one begins.
+func (r *run) phases(ctx context.Context, arm scenario.Arm, start *beginning, length time.Duration, t *trial,
+	read func()) error {
 	if len(arm.Phases) == 0 {
 		return nil
 	}
@@ -315,6 +325,7 @@ func (r *run) phases(ctx context.Context, arm scenario.Arm, start *beginning, le
 			return nil
 		default:
 		}
+		read()
 		r.progress.Phase(fmt.Sprintf("%s, phase %s", arm.Text, p.Name))
 		mark := proof.Mark{At: time.Since(began).Seconds(), Name: p.Name}
 		if p.Policy != "" {
@@ -324,6 +335,8 @@ func (r *run) phases(ctx context.Context, arm scenario.Arm, start *beginning, le
 		}
 		mark.Ready = time.Since(began).Seconds()
 		t.marks = append(t.marks, mark)
+		process.Sleep(ctx, between)
+		read()
 		at += float64(max(r.number(p.Share, 1), 1))
 	}
 	return nil

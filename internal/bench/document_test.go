@@ -139,6 +139,29 @@ func TestBusyRoundsAreMeasuredAgain(t *testing.T) {
 	}
 }
 
+// A load of a fixed rate does as much on a busy machine: there its p95 tells.
+func TestBusyRoundsOfAFixedRate(t *testing.T) {
+	s, err := scenario.Find("bystander")
+	if err != nil {
+		t.Fatal(err)
+	}
+	arm, _ := s.ArmNamed(s.Control)
+	of := func(ms float64) *trial {
+		all := map[string]load.Outcome{}
+		for _, l := range s.LoadsOf(arm) {
+			all[l.Name] = load.Outcome{Transactions: 1000, Elapsed: time.Second,
+				Histogram: []proof.Bucket{{MS: ms, Count: 1000}}}
+		}
+		return &trial{arm: arm, outcomes: all}
+	}
+	r := &rounds{fitted: &fitted{scenario: s}}
+	for ms, kept := range map[float64]bool{1: true, 1.8: true, 2.5: false, 0.4: false} {
+		if why := r.keep(map[string]*trial{s.Control: of(1), scenario.Again: of(ms)}, 5); (why == "") != kept {
+			t.Errorf("a p95 of 1 ms and then of %g ms: %q", ms, why)
+		}
+	}
+}
+
 // How much a load varies between rounds is the same in each of them, and not known of one.
 func TestVariation(t *testing.T) {
 	of := func(n int64) map[string]*trial {

@@ -12,6 +12,9 @@ import (
 	"bulkhead/internal/scenario"
 )
 
+// between is the time from when a policy is in force until a phase is measured.
+const between = 250 * time.Millisecond
+
 // read makes the figures of one trial, over the whole of it and over each of its phases.
 func (t *trial) read(s *sampler.Sampler, began time.Time, length time.Duration) {
 	t.groups, t.host = s.Series(began)
@@ -28,7 +31,7 @@ func (t *trial) read(s *sampler.Sampler, began time.Time, length time.Duration) 
 		}
 		at := func(seconds float64) time.Time { return began.Add(time.Duration(seconds * float64(time.Second))) }
 		// The time in which a policy is put in force belongs to neither phase.
-		begin := m.Ready + 0.25
+		begin := m.Ready + between.Seconds()
 		if begin >= end { // it came too late to show anything
 			continue
 		}
@@ -36,9 +39,9 @@ func (t *trial) read(s *sampler.Sampler, began time.Time, length time.Duration) 
 			t.figures[m.Name+"."+figure] = x
 		}
 		for name, o := range t.outcomes {
-			seconds := secondsOf(o.Seconds, begin, end)
-			t.figures[m.Name+"."+name+".tps"] = meanTPS(seconds)
-			t.figures[m.Name+"."+name+".holds_after"] = holdsAfter(secondsOf(o.Seconds, m.At, end), m.At)
+			seconds := load.Within(o.Seconds, begin, end)
+			t.figures[m.Name+"."+name+".tps"] = load.Mean(seconds)
+			t.figures[m.Name+"."+name+".holds_after"] = load.HoldsAfter(load.Within(o.Seconds, m.At, end), m.At)
 		}
 	}
 }
@@ -55,47 +58,6 @@ func (t *trial) first(load string) {
 			}
 		}
 	}
-}
-
-// secondsOf are the seconds that lie wholly in a span.
-func secondsOf(all []proof.Second, from, to float64) []proof.Second {
-	var inside []proof.Second
-	for _, s := range all {
-		if s.At-1 >= from-0.25 && s.At <= to+0.25 {
-			inside = append(inside, s)
-		}
-	}
-	return inside
-}
-
-func meanTPS(seconds []proof.Second) float64 {
-	sum := 0.0
-	for _, s := range seconds {
-		sum += s.TPS
-	}
-	return sum / float64(len(seconds)) // NaN of none
-}
-
-// holdsAfter is how many seconds it took until the rate stayed within a fifth of what it was at the end: the median of
-// the last third. One that is not steady there either has not held in the whole phase.
-func holdsAfter(seconds []proof.Second, from float64) float64 {
-	n := len(seconds)
-	if n < 4 {
-		return math.NaN()
-	}
-	var late []float64
-	for _, s := range seconds[n-max(2, n/3):] {
-		late = append(late, s.TPS)
-	}
-	end := proof.Median(late)
-	held := n
-	for held > 0 && math.Abs(seconds[held-1].TPS-end) <= end/5 {
-		held--
-	}
-	if held == n {
-		return seconds[n-1].At - from
-	}
-	return max(0, seconds[held].At-1-from)
 }
 
 // perSecond is isolation and latency impact of every second, in percent.

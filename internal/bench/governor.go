@@ -91,6 +91,14 @@ func (g *governor) apply(ctx context.Context, name string) error {
 	return g.system.apply(ctx)
 }
 
+// gather puts databases that were started meanwhile into the groups that are in force.
+func (g *governor) gather(ctx context.Context) error {
+	if err := g.peer.Classify(ctx, g.databases()); err != nil || g.applied == "" {
+		return err
+	}
+	return g.system.apply(ctx)
+}
+
 // governed says whether a policy or a peer's groups are in force.
 func (g *governor) governed() bool { return g.applied != "" || g.peer.Governs() }
 

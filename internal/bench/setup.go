@@ -31,7 +31,7 @@ func (r *run) setUp(ctx context.Context) error {
 	if err := r.makeSupervisors(); err != nil {
 		return err
 	}
-	r.governor.peer = &peer.Peer{Paths: r.paths, Supervisor: r.supervisor}
+	r.governor.peer = &peer.Peer{Paths: r.paths, Supervisor: r.supervisor, Proc: r.host.Proc}
 	if err := r.makeDir(ctx); err != nil {
 		r.undo.Add("end processes", func(context.Context) error { return r.closeSupervisors() })
 		return err

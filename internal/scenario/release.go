@@ -43,5 +43,6 @@ func (s *Scenario) WithRelease(name string) (*Scenario, error) {
 		return nil, fmt.Errorf("scenario %q starts no %s that %s could stand for", s.Name, engine, name)
 	}
 	other.Title += ", on " + name
+	other.Digest += "@" + name // its result is none of the scenario's own
 	return &other, nil
 }

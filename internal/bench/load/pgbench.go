@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -71,7 +72,9 @@ func parsePgbench(r io.Reader, live func(tps float64)) (Outcome, error) {
 			!finite(s.TPS) {
 			return Outcome{}, fmt.Errorf("read pgbench's progress %q: %w", line, err)
 		}
-		s.Latency = proof.Figure(latency)
+		if s.Latency = proof.Figure(latency); s.TPS == 0 { // 0 ms of nothing
+			s.Latency = proof.Figure(math.NaN())
+		}
 		o.Seconds = append(o.Seconds, s)
 		if live != nil {
 			live(s.TPS)

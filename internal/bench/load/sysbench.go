@@ -86,7 +86,7 @@ func intervalLine(line string) (proof.Second, bool) {
 	if _, latency, ok := strings.Cut(rest, " lat (ms,"); ok {
 		_, latency, _ = strings.Cut(latency, "%): ")
 		word, _, _ := strings.Cut(latency, " ")
-		if ms, err := strconv.ParseFloat(word, 64); err == nil && finite(ms) {
+		if ms, err := strconv.ParseFloat(word, 64); err == nil && finite(ms) && s.TPS > 0 { // 0 ms of nothing
 			s.Latency = proof.Figure(ms)
 		}
 	}

@@ -162,3 +162,15 @@ func countOf(l Outcome) (n int64) {
 	}
 	return n
 }
+
+// The latency of a second in which nothing was answered is not known: the generators print 0.
+func TestSecondsWithoutAnswers(t *testing.T) {
+	second, is := intervalLine("[ 2s ] thds: 2 tps: 0.00 qps: 0.00 (r/w/o: 0/0/0) lat (ms,95%): 0.00 err/s: 0.00")
+	if !is || second.TPS != 0 || !math.IsNaN(float64(second.Latency)) {
+		t.Errorf("sysbench: %+v, %v", second, is)
+	}
+	o, err := parsePgbench(strings.NewReader("progress: 1.0 s, 0.0 tps, lat 0.000 ms stddev 0.000, 0 failed\n"), nil)
+	if err != nil || len(o.Seconds) != 1 || !math.IsNaN(float64(o.Seconds[0].Latency)) {
+		t.Errorf("pgbench: %+v, %v", o.Seconds, err)
+	}
+}

@@ -13,6 +13,8 @@ import (
 
 	"bulkhead/internal/bench/database"
 	"bulkhead/internal/bench/process"
+	"bulkhead/internal/linux/family"
+	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/scenario"
 )
 
@@ -32,6 +34,7 @@ var Libcgroup = []process.Program{
 type Peer struct {
 	Paths      process.Programs
 	Supervisor *process.Supervisor
+	Proc       procfs.FS
 	groups     []group
 	undo       [][]string // commands that take its own back
 }
@@ -125,10 +128,27 @@ func (p *Peer) Apply(ctx context.Context, way scenario.Peer, fill func(scenario.
 				return err
 			}
 		}
+	}
+	return p.Classify(ctx, databases)
+}
+
+// Classify puts databases that run into their groups, with the processes that they have started.
+func (p *Peer) Classify(ctx context.Context, databases []*database.Instance) error {
+	for _, g := range p.groups {
 		for _, in := range databases {
-			if in.Group == g.Name && in.PID() > 0 {
-				if _, err := p.Do(ctx, "cgclassify", "-g", made.path(), strconv.Itoa(in.PID())); err != nil {
+			if in.Group != g.name || in.PID() == 0 {
+				continue
+			}
+			for range 2 { // some start while the first ones are moved
+				children, err := family.Children(p.Proc, in.PID())
+				if err != nil {
 					return err
+				}
+				if _, err := p.Do(ctx, "cgclassify", "-g", g.path(), strconv.Itoa(in.PID())); err != nil {
+					return err
+				}
+				for _, pid := range children { // one that has ended need not move
+					_, _ = p.Do(ctx, "cgclassify", "-g", g.path(), strconv.Itoa(pid))
 				}
 			}
 		}

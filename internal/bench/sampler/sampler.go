@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -28,6 +29,7 @@ type reading struct {
 	database map[string]processUse
 	activity host.Activity
 	free     int64 // bytes of memory that could be allocated
+	between  bool  // it was asked for, between those of each second
 }
 
 // Sampler reads what groups, databases and the machine use, every second and whenever asked.
@@ -61,7 +63,7 @@ type Sampler struct {
 // Start reads once and then every second until stop.
 func (s *Sampler) Start(ctx context.Context) {
 	s.places, s.stopping, s.gone = map[string]map[string]string{}, make(chan struct{}), make(chan struct{})
-	s.read()
+	s.read(false)
 	if s.Traffic != nil {
 		s.Traffic.start(ctx)
 	}
@@ -76,7 +78,7 @@ func (s *Sampler) Start(ctx context.Context) {
 			case <-ctx.Done():
 				return
 			case <-t.C:
-				s.read()
+				s.read(false)
 			}
 		}
 	}()
@@ -86,7 +88,7 @@ func (s *Sampler) Start(ctx context.Context) {
 func (s *Sampler) Stop() error {
 	close(s.stopping)
 	<-s.gone
-	s.read()
+	s.read(false)
 	if len(s.Nodes) > 0 {
 		s.readNodes()
 	}
@@ -99,10 +101,14 @@ func (s *Sampler) Stop() error {
 	return errors.Join(s.errs...)
 }
 
-func (s *Sampler) read() {
+// Read reads now, beside what is read every second.
+func (s *Sampler) Read() { s.read(true) }
+
+func (s *Sampler) read(between bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := reading{at: time.Now(), groups: map[string]metrics.Sample{}, database: map[string]processUse{}}
+	r := reading{at: time.Now(), between: between, groups: map[string]metrics.Sample{},
+		database: map[string]processUse{}}
 	var err error
 	if r.activity, err = s.Host.Activity(); err != nil {
 		s.errs = append(s.errs, err)
@@ -229,22 +235,31 @@ func upTo(path, name string) string {
 	return ""
 }
 
-// window are the readings of a span: from the last one up to its begin to the first one at its end.
+// window are the readings of a span: those that are nearest to its begin and to its end.
 func (s *Sampler) window(from, to time.Time) (first, last reading) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	first, last = s.readings[0], s.readings[len(s.readings)-1]
+	first, last = s.readings[0], s.readings[0]
 	for _, r := range s.readings {
-		if !r.at.After(from) {
+		if r.at.Sub(from).Abs() <= first.at.Sub(from).Abs() {
 			first = r
 		}
-	}
-	for i := len(s.readings) - 1; i >= 0; i-- {
-		if !s.readings[i].at.Before(to) {
-			last = s.readings[i]
+		if r.at.Sub(to).Abs() < last.at.Sub(to).Abs() {
+			last = r
 		}
 	}
 	return first, last
+}
+
+// appeared is the first sample of a group in a span, where it had none at its begin. One that came while policies
+// change was made in the span, and counts from nothing.
+func (s *Sampler) appeared(name string, first, last reading) metrics.Sample {
+	for _, r := range s.inside(first.at, last.at) {
+		if sample, there := r.groups[name]; there && !s.Changing {
+			return sample
+		}
+	}
+	return metrics.Sample{At: first.at}
 }
 
 // inside are the readings of a span, without the one at its begin.
@@ -357,7 +372,10 @@ func (s *Sampler) Figures(from, to time.Time) map[string]float64 {
 	for name, after := range last.groups {
 		before, was := first.groups[name]
 		if !was {
-			before.At = first.at
+			before = s.appeared(name, first, last)
+		}
+		if before.At.Equal(after.At) {
+			continue
 		}
 		for figure, x := range groupFigures(before, after, f["idle"]) {
 			f[name+"."+figure] = x
@@ -384,8 +402,9 @@ func (s *Sampler) Figures(from, to time.Time) map[string]float64 {
 func (s *Sampler) Series(began time.Time) (map[string][]proof.GroupSecond, []proof.HostSecond) {
 	groups := map[string][]proof.GroupSecond{}
 	var machine []proof.HostSecond
-	for i := 1; i < len(s.readings); i++ {
-		from, to := s.readings[i-1].at, s.readings[i].at
+	steady := slices.DeleteFunc(slices.Clone(s.readings), func(r reading) bool { return r.between })
+	for i := 1; i < len(steady); i++ {
+		from, to := steady[i-1].at, steady[i].at
 		if to.Sub(from) < 500*time.Millisecond {
 			continue // the last one comes right behind that of its second
 		}
@@ -398,12 +417,12 @@ func (s *Sampler) Series(began time.Time) (map[string][]proof.GroupSecond, []pro
 			return proof.Figure(math.NaN())
 		}
 		machine = append(machine, proof.HostSecond{At: at, Load: fig("load"),
-			Blocked: proof.Figure(s.readings[i].activity.Blocked), Idle: fig("idle"), Free: fig("memory_free")})
+			Blocked: proof.Figure(steady[i].activity.Blocked), Idle: fig("idle"), Free: fig("memory_free")})
 		names := map[string]bool{}
-		for name := range s.readings[i].groups {
+		for name := range steady[i].groups {
 			names[name] = true
 		}
-		for name := range s.readings[i].database {
+		for name := range steady[i].database {
 			names[name] = true
 		}
 		for name := range names {
