@@ -39,6 +39,9 @@ type Request struct {
 	// ConfirmWithin is for how long an apply, set, unset or rollback waits to be confirmed before it is undone; 0: it
 	// stays.
 	ConfirmWithin time.Duration `json:"confirm_within,omitempty"`
+	// Unguarded has nothing watched of a change that waits to be confirmed: that it ends is enough. Of others it says
+	// nothing.
+	Unguarded bool `json:"unguarded,omitempty"`
 
 	// Canary is the group that an apply goes before the others with, and CanaryFor how long it is watched; 0 is a
 	// minute.

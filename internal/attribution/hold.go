@@ -147,18 +147,26 @@ func (w *Window) Used(group string, h *Hold) float64 {
 }
 
 // Moved is what a group, and those below it, did on the disk that a hold is about, by what requests cost it in a
-// second; nil where the hold is about no disk.
+// second; nil where the hold is about no disk. Where the kernel does not count that for one of them, it is what that
+// one read from any disk and wrote: its part of the disk is an estimate, which is another as soon as others do less.
 func (w *Window) Moved(group string, h *Hold) *float64 {
-	g := w.find(group)
-	if h.Resource != "disk" || g == nil {
+	v := w.find(group)
+	if h.Resource != "disk" || v == nil {
 		return nil
 	}
-	for _, d := range w.devices() {
-		if d.name == h.device {
-			return new(d.costOf(g))
+	sum := 0.0
+	for i := range w.Groups {
+		g := &w.Groups[i]
+		if !v.has(g.Name) {
+			continue
+		}
+		if io, counted := g.IO[h.device]; counted || len(g.IO) > 0 {
+			sum += io.cost()
+		} else if g.Tasks != nil {
+			sum += g.Tasks.atLeastSplit().cost()
 		}
 	}
-	return new(0.0)
+	return &sum
 }
 
 // find is group, or nil where there is none.

@@ -42,6 +42,18 @@ func TestHoldOf(t *testing.T) {
 	if is := w.Moved("victim", &Hold{Resource: "disk", device: "sda"}); is == nil || *is < 1000 {
 		t.Errorf("the victim did %v on the disk", is)
 	}
+	// Where the kernel does not count it by disk it is what the victim itself did, whatever the suspect does.
+	uncounted := func(suspect IO) *float64 {
+		disk := Disk{IO: IO{Reads: 1000, ReadBytes: 4e6}.plus(suspect), Seconds: 1}
+		other := &Window{Host: Host{CPUs: 2, Disks: map[string]Disk{"sda": disk}}, Groups: []Group{
+			{Name: "victim", Tasks: &IO{ReadBytes: 4e6, Reads: 1000}},
+			{Name: "suspect", Tasks: &IO{ReadBytes: suspect.ReadBytes, Reads: suspect.ReadBytes / 4096}}}}
+		return other.Moved("victim", &Hold{Resource: "disk", device: "sda"})
+	}
+	free, less := uncounted(IO{ReadBytes: 100e6, Reads: 763}), uncounted(IO{ReadBytes: 10e6, Reads: 76})
+	if free == nil || less == nil || *free != *less {
+		t.Errorf("the victim does the same, and is said to do %v beside a suspect, %v where that is held", free, less)
+	}
 	if is := w.Moved("victim", &Hold{Resource: "cpu"}); is != nil {
 		t.Errorf("a hold of CPUs is about a disk: %v", *is)
 	}

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"maps"
-	"math"
 	"strings"
 	"time"
 
@@ -58,17 +57,6 @@ func (t *trial) first(load string) {
 			}
 		}
 	}
-}
-
-// perSecond is isolation and latency impact of every second, in percent.
-func perSecond(o load.Outcome, solo, latency float64) (isolation, impact []float64) {
-	for _, s := range o.Seconds {
-		isolation = append(isolation, 100*s.TPS/solo)
-		if x := proof.Impact(float64(s.Latency), latency); !math.IsNaN(x) {
-			impact = append(impact, x)
-		}
-	}
-	return isolation, impact
 }
 
 // soloLatency is the median of the latencies that single seconds of the control arm had.

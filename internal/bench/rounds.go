@@ -73,7 +73,7 @@ func (r *rounds) hold(trials map[string]*trial) {
 			alone := (proof.Percentile(a.Histogram, 95) + proof.Percentile(b.Histogram, 95)) / 2
 			t.figures[name+".isolation"] = 100 * o.Rate() / solo
 			t.figures[name+".impact"] = proof.Impact(proof.Percentile(o.Histogram, 95), alone)
-			isolation, _ := perSecond(o, solo, math.NaN())
+			isolation, _ := o.PerSecond(solo, math.NaN())
 			t.figures[name+".isol01"] = float64(proof.Distribute(isolation).P01)
 		}
 	}
@@ -106,7 +106,7 @@ func (r *rounds) armResult(arm scenario.Arm) proof.Arm {
 		one, two := trials[r.scenario.Control], trials[scenario.Again]
 		if one != nil && two != nil {
 			solo := (one.outcomes[load].Rate() + two.outcomes[load].Rate()) / 2
-			i, l := perSecond(t.outcomes[load], solo, soloLatency(trials, r.scenario.Control, load))
+			i, l := t.outcomes[load].PerSecond(solo, soloLatency(trials, r.scenario.Control, load))
 			isolation, impact = append(isolation, i...), append(impact, l...)
 		}
 	}
@@ -147,19 +147,7 @@ func (r *rounds) find(s scenario.Shape) proof.Finding {
 	f.Measured, f.Missing = proof.OverRounds(measured)
 	f.Least, f.Most = proof.Figure(proof.Median(lows)), proof.Figure(proof.Median(highs))
 	if !r.smoke && !s.Claim.Empty() {
-		c := s.Claim
-		f.Document = &proof.Claim{Figure: proof.Figure(bound(c.Figure, nil)), Within: 2, None: 1, Noise: r.noise(s),
-			Because: c.Because}
-		if !c.Within.Empty() {
-			f.Document.Within = bound(c.Within, nil)
-		}
-		if s.Unit == "%" {
-			f.Document.None = 100
-		}
-		if !c.None.Empty() {
-			f.Document.None = proof.Figure(proof.Median(nones))
-		}
-		f.Document.More = c.Direction == "more" || f.Document.Figure > f.Document.None
+		f.Document = r.claim(s, bound(s.Claim.Figure, nil), bound(s.Claim.Within, nil), proof.Median(nones))
 	}
 	if least.Empty() && most.Empty() && f.Document == nil || r.leftOut(s) {
 		f.Verdict = proof.NotJudged
@@ -178,6 +166,22 @@ func (r *rounds) find(s scenario.Shape) proof.Finding {
 		return f
 	}
 	return proof.Judge(f)
+}
+
+// claim is what a document measured of a shape.
+func (r *rounds) claim(s scenario.Shape, figure, within, none float64) *proof.Claim {
+	c := &proof.Claim{Figure: proof.Figure(figure), Within: 2, None: 1, Noise: r.noise(s), Because: s.Claim.Because}
+	if !s.Claim.Within.Empty() {
+		c.Within = within
+	}
+	if s.Unit == "%" {
+		c.None = 100
+	}
+	if !s.Claim.None.Empty() {
+		c.None = proof.Figure(none)
+	}
+	c.More = s.Claim.Direction == "more" || c.Figure > c.None
+	return c
 }
 
 // noise is what the two runs of the control arm are of their mean, in percent, in terms of what a shape measures: the

@@ -30,8 +30,8 @@ import (
 func Settle(ctx context.Context, c *transaction.Controller, r api.Request, reply *transaction.Outcome) (done bool,
 	err error) {
 	if r.Verb == "rollback" { // the others have recovered already
-		if text, err := transaction.Unfinished(c); err != nil || text != "" {
-			return false, err // that comes first
+		if first, err := interrupted(ctx, c, r); err != nil || first {
+			return false, err
 		}
 		if err := transaction.Finish(c, false,
 			&transaction.Outcome{}); err != nil { // a change that is done may not be written down yet
@@ -69,6 +69,16 @@ func Settle(ctx context.Context, c *transaction.Controller, r api.Request, reply
 	return err != nil, err
 }
 
+// interrupted says whether a rollback is first about a change that was interrupted. One that is about another change,
+// which is still on trial, has that undone here.
+func interrupted(ctx context.Context, c *transaction.Controller, r api.Request) (first bool, err error) {
+	text, err := transaction.Unfinished(c)
+	if err != nil || text == "" || r.Waits.IsZero() {
+		return text != "", err
+	}
+	return false, c.Recover(ctx, &transaction.Outcome{})
+}
+
 // isMeant says whether the change on trial is the one that a verb is about, where that names one.
 func isMeant(t *state.Trial, r api.Request) error {
 	if r.Waits.IsZero() || t != nil && t.Confirm.Equal(r.Waits) {
@@ -103,7 +113,11 @@ const byItself = "bulkhead"
 // of its own, is there before anything is changed.
 func Commit(ctx context.Context, c *transaction.Controller, v *transaction.View, r api.Request,
 	reply *transaction.Outcome, s *state.Documents, docs map[string]any, run func() error) error {
-	return CommitWatched(ctx, c, v, r, reply, s, docs, GuardOf(v), run)
+	watch := GuardOf(v)
+	if r.Unguarded && r.ConfirmWithin > 0 {
+		watch = nil
+	}
+	return CommitWatched(ctx, c, v, r, reply, s, docs, watch, run)
 }
 
 // CommitWatched is OnTrial with what is watched.

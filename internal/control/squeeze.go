@@ -55,6 +55,9 @@ func Squeeze(ctx context.Context, c *transaction.Controller, wait time.Duration,
 		}
 		want[i].ID, want[i].At = ours[at].ID, ours[at].At
 	}
+	if err := maySqueeze(c, want); err != nil {
+		return err
+	}
 	if !same || len(want) > 0 {
 		s.Numbers = kept.Numbers
 		if err := squeezeTo(ctx, c, s, slices.Concat(others, want), same, reply); err != nil {
@@ -66,6 +69,21 @@ func Squeeze(ctx context.Context, c *transaction.Controller, wait time.Duration,
 	}
 	return nil
 }
+
+// maySqueeze refuses what is new while a change is on trial. That is undone to what was in force when it began, and what
+// is lowered meanwhile would go with it.
+func maySqueeze(c *transaction.Controller, want []state.Override) error {
+	t, err := state.OnTrial(c.Store)
+	if err == nil && t != nil && slices.ContainsFunc(want, func(o state.Override) bool { return o.ID == 0 }) {
+		return &OnTrialError{What: t.Named()}
+	}
+	return err
+}
+
+// OnTrialError says that nothing is lowered while a change is on trial.
+type OnTrialError struct{ What string }
+
+func (e *OnTrialError) Error() string { return "nothing is lowered while " + e.What + " is on trial" }
 
 // squeezeTo keeps overrides, and puts them in force unless the limits are the same.
 func squeezeTo(ctx context.Context, c *transaction.Controller, s *state.Documents, overrides []state.Override,

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -79,6 +80,23 @@ func TestSqueeze(t *testing.T) {
 	m.atTime("23 10:05")
 	squeeze(nil)
 	m.reads("its time is over", slice, "cpu.max", "200000 100000")
+
+	// While a change is on trial nothing is lowered, and what is lowered may be given back.
+	squeeze(want("1"))
+	if _, err := m.do(api.Request{Verb: "set", Assign: []string{"jobs:tasks=100"},
+		ConfirmWithin: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	var onTrial *OnTrialError
+	if err := Squeeze(t.Context(), m.Controller, 0, want("0.5")); !errors.As(err, &onTrial) {
+		t.Errorf("it is lowered more while a change is on trial: %v", err)
+	}
+	m.reads("on trial", slice, "cpu.max", "100000 100000")
+	squeeze(nil)
+	m.reads("given back on trial", slice, "cpu.max", "200000 100000")
+	if _, err := m.do(api.Request{Verb: "confirm"}); err != nil {
+		t.Fatal(err)
+	}
 
 	if _, err := m.do(api.Request{Verb: "set", Assign: []string{"jobs:cpu.limit=1.5"}}); err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"bulkhead/internal/api"
+	"bulkhead/internal/control"
 	"bulkhead/internal/journal/statedir"
 	"bulkhead/internal/observe"
 	"bulkhead/internal/observe/top"
@@ -216,7 +217,8 @@ func (l *Loops) enforce(ctx context.Context, now time.Time) {
 	trouble := ""
 	if err != nil && ctx.Err() == nil {
 		var locked *statedir.LockedError // it is free again soon
-		if trouble = err.Error(); trouble != l.trouble && !errors.As(err, &locked) {
+		var onTrial *control.OnTrialError
+		if trouble = err.Error(); trouble != l.trouble && !errors.As(err, &locked) && !errors.As(err, &onTrial) {
 			l.o.Log.Warn("what databases are promised could not be put in force; trying again", "err", err)
 		}
 	}

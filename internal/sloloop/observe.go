@@ -115,17 +115,9 @@ func (l *Loops) candidates(one *loop, report *attribution.Report, at seen, most 
 		if c.Key == policy.KeyCPULimit || c.Key == policy.KeyCPUWeight {
 			resource = "cpu"
 		}
-		for _, r := range report.Resources {
-			if r.Name != resource || !r.Known || blameless {
-				continue
-			}
-			for _, row := range r.Rows {
-				if row.Who == attribution.Other && within(row.Group, c.Group) {
-					c.Share += row.Share * r.Part / most
-				}
-			}
+		if !blameless {
+			c.Share = min(1, partIn(report, resource, c.Group)/most)
 		}
-		c.Share = min(1, c.Share)
 		for i := range at.window.Groups {
 			if g := &at.window.Groups[i]; within(g.Name, c.Group) {
 				c.Use += use(g, &c, at.sample.Devices)
@@ -141,6 +133,21 @@ func (l *Loops) candidates(one *loop, report *attribution.Report, at seen, most 
 		all = append(all, c.Candidate)
 	}
 	return all
+}
+
+// partIn is the part of its time for which a database waits for a resource because of a group.
+func partIn(report *attribution.Report, resource, group string) (part float64) {
+	for _, r := range report.Resources {
+		if r.Name != resource || !r.Known {
+			continue
+		}
+		for _, row := range r.Rows {
+			if row.Who == attribution.Other && within(row.Group, group) {
+				part += row.Share * r.Part
+			}
+		}
+	}
+	return part
 }
 
 // isOfOther says whether another loop holds a limit of the group.

@@ -70,11 +70,11 @@ func TestNoStaticLimitIsBetterThanTheBest(t *testing.T) {
 		best := d.bestStatic()
 		limit := float64(rapid.IntRange(1, int(100*d.CPUs)).Draw(t, "limit")) / 100
 		r := d.run("another", d.static(limit))
-		allowed := int(MissedBound * float64(best.After10.Windows))
+		allowed := int(MissedBound * float64(best.counts().Windows))
 		switch {
-		case best.After10.Missed > allowed && r.After10.Missed < best.After10.Missed:
+		case best.counts().Missed > allowed && r.counts().Missed < best.counts().Missed:
 			t.Fatalf("with %g cores fewer windows are missed: %+v, not %+v", limit, r, best)
-		case r.After10.Missed <= max(allowed, best.After10.Missed) && r.Work > best.Work*(1+1e-9):
+		case r.counts().Missed <= max(allowed, best.counts().Missed) && r.Work > best.Work*(1+1e-9):
 			t.Fatalf("with %g cores there is more work: %+v, not %+v", limit, r, best)
 		}
 	})

@@ -74,8 +74,9 @@ func (d *Day) static(limit float64) rule {
 }
 
 // bestStatic is the highest limit, in hundredths of a core, for all groups together, with which no more windows are
-// missed 10 s after a step than MissedBound says, or as few as with the lowest limit. Use, and with it each value, only
-// grows with the limit, so that halving finds it, and no other such limit leaves more work.
+// missed 10 s after a step (of all, where none begins so long after one) than MissedBound says, or as few as with the
+// lowest limit. Use, and with it each value, only grows with the limit, so that halving finds it, and no other such
+// limit leaves more work.
 func (d *Day) bestStatic() Result {
 	of := func(n int) Result {
 		r := d.run("best static limit", d.static(float64(n)/100))
@@ -84,16 +85,24 @@ func (d *Day) bestStatic() Result {
 	}
 	low, high := 1, int(100*d.CPUs)
 	best := of(low)
-	allowed := max(best.After10.Missed, int(MissedBound*float64(best.After10.Windows)))
+	allowed := max(best.counts().Missed, int(MissedBound*float64(best.counts().Windows)))
 	for low < high {
 		middle := (low + high + 1) / 2
-		if r := of(middle); r.After10.Missed <= allowed {
+		if r := of(middle); r.counts().Missed <= allowed {
 			low, best = middle, r
 		} else {
 			high = middle - 1
 		}
 	}
 	return best
+}
+
+// counts are the windows by which a limit is judged.
+func (r Result) counts() Missed {
+	if r.After10.Windows == 0 { // no step is 10 s before the next one
+		return r.All
+	}
+	return r.After10
 }
 
 // eachMoment is the highest limit with which each window keeps the target.

@@ -405,7 +405,13 @@ func (s *Snapshot) Counted(group string) (g metrics.Group) {
 				d = own
 			}
 		}
-		g.Dirs = append(g.Dirs, append([]cgroup.Dir{d}, s.Layout.Outside(group, hierarchy)...))
+		var dirs []cgroup.Dir
+		if owner, laid := s.Layout.Owner[d]; !laid || owner == group { // else it sits in that of a group above
+			dirs = append(dirs, d)
+		}
+		if dirs = append(dirs, s.Layout.Outside(group, hierarchy)...); len(dirs) > 0 {
+			g.Dirs = append(g.Dirs, dirs)
+		}
 	}
 	return g
 }

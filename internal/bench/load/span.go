@@ -53,3 +53,14 @@ func HoldsAfter(seconds []proof.Second, from float64) float64 {
 func Paced(program string) bool {
 	return slices.Contains([]string{"heartbeat", "sleeper", "login"}, program)
 }
+
+// PerSecond is isolation and latency impact of every second, in percent, where alone the load has a rate and a latency.
+func (o Outcome) PerSecond(rate, latency float64) (isolation, impact []float64) {
+	for _, s := range o.Seconds {
+		isolation = append(isolation, 100*s.TPS/rate)
+		if x := proof.Impact(float64(s.Latency), latency); !math.IsNaN(x) {
+			impact = append(impact, x)
+		}
+	}
+	return isolation, impact
+}

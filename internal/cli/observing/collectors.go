@@ -106,7 +106,7 @@ func (s Session) show(all []observe.Reading, now time.Time) error {
 			if c.Age > 0 && c.On {
 				last, took, used = c.Age.Round(100*time.Millisecond).String()+" ago", short(c.Took), short(c.Used)
 			}
-			rows = append(rows, []string{string(c.Name), state(c, now), c.Every.String(), last, took, used, c.Help})
+			rows = append(rows, []string{string(c.Name), switched(c, now), c.Every.String(), last, took, used, c.Help})
 		}
 		render.Table(s.Out, rows)
 		for _, c := range all {
@@ -117,8 +117,8 @@ func (s Session) show(all []observe.Reading, now time.Time) error {
 	})
 }
 
-// state says how a collector is switched, and until when: with the day, when that is not today.
-func state(c observe.Reading, now time.Time) string {
+// switched says how a collector is switched, and until when: with the day, when that is not today.
+func switched(c observe.Reading, now time.Time) string {
 	text := "off"
 	if c.On {
 		text = "on"

@@ -20,6 +20,16 @@ func part(r *attribution.Report, resource string) *float64 {
 	return nil
 }
 
+// counted is part where that is no estimate, which is another as soon as others do less.
+func counted(r *attribution.Report, resource string) *float64 {
+	for _, one := range r.Resources {
+		if one.Name == resource && one.Grade == attribution.Counted {
+			return part(r, resource)
+		}
+	}
+	return nil
+}
+
 func title(resource string) string { return (&attribution.Resource{Name: resource}).Title() }
 
 // words are the verdict.

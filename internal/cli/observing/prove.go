@@ -16,7 +16,6 @@ import (
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/attribution"
-	"bulkhead/internal/classify"
 	"bulkhead/internal/cli/render"
 	"bulkhead/internal/cli/usage"
 	"bulkhead/internal/dbstat"
@@ -148,6 +147,7 @@ type trial struct {
 	reason        string
 	waits         time.Time // when the hold that is in force ends by itself
 	last          int       // entry of the history when the experiment began
+	squeezed      []string  // what a loop had lowered then
 }
 
 // look finds out what victim and suspect do, and what would hold the suspect. It gives why there is nothing to find
@@ -172,7 +172,7 @@ func (t *trial) look(ctx context.Context, cmd *cobra.Command, p *Proof) (why str
 	}
 	t.hold, err = w.HoldOf(r, t.group, t.late(ctx, v))
 	refused := err != nil && !errors.Is(err, attribution.ErrIdle)
-	if !refused && classify.Databases(v.Classified.Groups)[t.group] {
+	if !refused && holdsDatabase(v, t.group) {
 		err = attribution.ErrDatabase
 	}
 	switch {
@@ -193,7 +193,7 @@ func (t *trial) look(ctx context.Context, cmd *cobra.Command, p *Proof) (why str
 		}
 		p.Notes = append(p.Notes, "the database of "+t.victim+" does not say what it has done")
 	}
-	waits := part(r, t.hold.Resource)
+	waits := counted(r, t.hold.Resource)
 	if waits == nil {
 		return "how long " + t.victim + " waits for " + title(t.hold.Resource) + " is not known here", nil
 	}
@@ -268,7 +268,7 @@ func (t *trial) would(ctx context.Context) error {
 
 func (t *trial) request() api.Request {
 	return api.Request{Verb: "set", Assign: t.hold.Assign, On: t.hold.On, For: holdFor, ConfirmWithin: holdFor,
-		Reason: t.reason}
+		Unguarded: true, Reason: t.reason}
 }
 
 // announce says what the experiment does, before it does it.
@@ -297,7 +297,10 @@ func (t *trial) run(ctx context.Context, p *Proof, reason string) (why string, e
 	if t.work != nil {
 		defer t.work.Close() // nothing was written
 	}
-	if t.last, err = t.lastEntry(); err != nil {
+	if t.last, err = t.lastEntry(); err == nil {
+		t.squeezed, err = t.lowered()
+	}
+	if err != nil {
 		return "", err
 	}
 	t.reason = strings.TrimPrefix(reason+"; ", "; ") + fmt.Sprintf("experiment %s: does %s slow %s?",
@@ -389,7 +392,7 @@ func (t *trial) Measure(ctx context.Context) (one experiment.Sample, err error) 
 	if !slices.ContainsFunc(w.Groups, func(g attribution.Group) bool { return g.Name == t.group && g.CPU != nil }) {
 		return one, fmt.Errorf("%w: %q", attribution.ErrNoGroup, t.group)
 	}
-	one.Waits, one.IO, one.Used = part(r, t.hold.Resource), w.Moved(t.victim, t.hold), w.Used(t.group, t.hold)
+	one.Waits, one.IO, one.Used = counted(r, t.hold.Resource), w.Moved(t.victim, t.hold), w.Used(t.group, t.hold)
 	if is := t.ask(ctx); did != nil && is != nil && *is >= *did {
 		one.Work = new(float64(*is-*did) / time.Since(from).Seconds())
 	}
@@ -418,32 +421,6 @@ func (t *trial) Left() bool {
 	}
 	t.pair = now
 	return now.Add(max(t.longest, 2*(washout+blockFor))).Before(t.until)
-}
-
-// others are the verbs of the history that change limits.
-var others = append(slices.Clone(api.OnTrial), "release", "revert", "schedule", "end", "freeze", "thaw", "canary")
-
-// alone says who else has changed limits since the experiment began.
-func (t *trial) alone() error {
-	all, err := t.c.Store.Heads()
-	if err != nil {
-		return err
-	}
-	for _, e := range all {
-		if e.N > t.last && e.Reason != t.reason && slices.Contains(others, e.Verb) {
-			return api.Errorf(api.CodeFailed, "that change stays; `bulkhead history` has it",
-				"limits were changed meanwhile: entry %d, %s %s, by %s", e.N, e.Verb, e.What, e.By)
-		}
-	}
-	return nil
-}
-
-func (t *trial) lastEntry() (n int, err error) {
-	all, err := t.c.Store.Heads()
-	for _, e := range all {
-		n = max(n, e.N)
-	}
-	return n, err
 }
 
 // remember writes the result into the history.

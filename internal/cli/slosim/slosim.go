@@ -120,6 +120,8 @@ type view struct {
 	Said  []said            `json:"said,omitempty"`
 	Rules []slomodel.Result `json:"rules"`
 	Kept  bool              `json:"bounds_kept"` // by the loop
+	// decided says that there are windows by which that is told.
+	decided bool
 
 	load string // what is simulated, for people
 }
@@ -172,7 +174,8 @@ func (o *options) view(ctx context.Context, s Session, cmd *cobra.Command, args 
 	v.CPUs, v.Signal, v.Target, v.Rules = d.CPUs, d.Target.Signal, d.Target.Value, d.Compare()
 	for _, r := range v.Rules {
 		if r.Rule == "loop" {
-			v.Kept = r.After10.Part() <= slomodel.MissedBound && r.OfBest >= slomodel.WorkBound
+			v.decided = r.After10.Windows > 0
+			v.Kept = v.decided && r.After10.Part() <= slomodel.MissedBound && r.OfBest >= slomodel.WorkBound
 		}
 	}
 	return v, nil
@@ -293,6 +296,11 @@ func (v *view) print(out io.Writer) {
 			fmt.Sprintf("%.0f core s", r.Work), percent(r.OfBest), fmt.Sprint(r.Changes)})
 	}
 	render.Table(out, rows)
+	if !v.decided {
+		render.Printf(out, "Whether the loop keeps its bounds is not decided: no window begins 10 s after a step or "+
+			"later, so the best static limit is by all windows.\n")
+		return
+	}
 	kept := "keeps"
 	if !v.Kept {
 		kept = "does not keep"

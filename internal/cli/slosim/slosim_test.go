@@ -160,6 +160,11 @@ func TestVerb(t *testing.T) {
 		!strings.Contains(first, "2 CPUs, target: p95 75ms") {
 		t.Errorf("%v: %s\n%s", err, first, second)
 	}
+	// Without a window that begins 10 s after a step the best static limit is by all windows, and not "no limit".
+	if quick, err := verb("", "--cpus", "2", "--step", "5s"); err != nil ||
+		!strings.Contains(quick, "is not decided") || strings.Contains(quick, "best static limit (2.00)") {
+		t.Errorf("%v: %s", err, quick)
+	}
 	if other, err := verb("", "--cpus", "2", "--step", "5m", "--seed", "2"); err != nil || other == first {
 		t.Errorf("another seed, %v: %s", err, other)
 	}
