@@ -70,8 +70,8 @@ func Squeeze(ctx context.Context, c *transaction.Controller, wait time.Duration,
 	return nil
 }
 
-// maySqueeze refuses what is new while a change is on trial. That is undone to what was in force when it began, and what
-// is lowered meanwhile would go with it.
+// maySqueeze refuses what is new while a change is on trial. That is undone to what was in force when it began, and
+// what is lowered meanwhile would go with it.
 func maySqueeze(c *transaction.Controller, want []state.Override) error {
 	t, err := state.OnTrial(c.Store)
 	if err == nil && t != nil && slices.ContainsFunc(want, func(o state.Override) bool { return o.ID == 0 }) {
