@@ -196,7 +196,7 @@ func (r *run) startAgain(ctx context.Context, arm scenario.Arm) error {
 			wrap = func(user string, args []string) []string { return r.governor.system.runAs(in.Group, user, args) }
 		}
 		in.Restarted = inside
-		outside = outside || in.PID() == 0 && wrap == nil
+		outside = outside || in.Ours() && in.PID() == 0 && wrap == nil
 		if err := in.Start(ctx, wrap); err != nil {
 			return err
 		}
