@@ -160,8 +160,8 @@ func (w *Window) Moved(group string, h *Hold) *float64 {
 		if !v.has(g.Name) {
 			continue
 		}
-		if io, counted := g.IO[h.device]; counted || len(g.IO) > 0 {
-			sum += io.cost()
+		if len(g.IO) > 0 {
+			sum += g.IO[h.device].cost()
 		} else if g.Tasks != nil {
 			sum += g.Tasks.atLeastSplit().cost()
 		}

@@ -87,27 +87,12 @@ func mayFreeze(v *transaction.View, group string, force bool) error {
 		if !policy.Covers([]string{group}, g.Path) || force {
 			continue
 		}
-		if g.Role == policy.RoleDatabase || holdsInstance(v, g.Path) {
+		if g.Role == policy.RoleDatabase || v.HoldsInstance(g.Path) {
 			return api.Errorf(api.CodeRefused, "--force --reason TEXT does it all the same",
 				"group %q holds a database: its clients would hang and a cluster may throw it out", g.Path)
 		}
 	}
 	return nil
-}
-
-// holdsInstance says whether a group holds the main process of a database.
-func holdsInstance(v *transaction.View, group string) bool {
-	for _, p := range v.Members {
-		if p.Group != group {
-			continue
-		}
-		for _, i := range v.Instances {
-			if i.Main == p.Process.ID {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // Outside refuses, with CodeRefused, when the calling process or one of its ancestors is in one of the

@@ -12,6 +12,7 @@ import (
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
 	"bulkhead/internal/classify"
+	"bulkhead/internal/engine"
 	"bulkhead/internal/host"
 	"bulkhead/internal/journal"
 	"bulkhead/internal/knob"
@@ -419,4 +420,15 @@ func (s *Snapshot) Counted(group string) (g metrics.Group) {
 // HasGroup says whether the policy has a group.
 func (s *Snapshot) HasGroup(name string) bool {
 	return slices.ContainsFunc(s.Classified.Groups, func(g classify.Group) bool { return g.Path == name })
+}
+
+// HoldsInstance says whether a group holds the main process of a database.
+func (s *Snapshot) HoldsInstance(group string) bool {
+	for _, p := range s.Members {
+		if p.Group == group && slices.ContainsFunc(s.Instances,
+			func(i engine.Instance) bool { return i.Main == p.Process.ID }) {
+			return true
+		}
+	}
+	return false
 }

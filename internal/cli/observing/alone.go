@@ -5,18 +5,13 @@ import (
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/classify"
-	"bulkhead/internal/engine"
 	"bulkhead/internal/state"
 	"bulkhead/internal/transaction"
 )
 
 // holdsDatabase says whether a group is a database's, by the policy or by who is in it.
 func holdsDatabase(v *transaction.View, group string) bool {
-	return classify.Databases(v.Classified.Groups)[group] ||
-		slices.ContainsFunc(v.Classified.Placements, func(p classify.Placement) bool {
-			return p.Group == group && slices.ContainsFunc(v.Instances,
-				func(in engine.Instance) bool { return in.Main.PID == p.Process.PID })
-		})
+	return classify.Databases(v.Classified.Groups)[group] || v.HoldsInstance(group)
 }
 
 // others are the verbs of the history that change limits.

@@ -10,21 +10,12 @@ import (
 	"bulkhead/internal/experiment"
 )
 
-// part is the part of its time that a group waits for a resource; nil where that is not known.
+// part is the part of its time that a group waits for a resource; nil where that is not counted: what is estimated is
+// another as soon as others do less.
 func part(r *attribution.Report, resource string) *float64 {
 	for _, one := range r.Resources {
-		if one.Name == resource && one.Known {
+		if one.Name == resource && one.Known && one.Grade == attribution.Counted {
 			return &one.Part
-		}
-	}
-	return nil
-}
-
-// counted is part where that is no estimate, which is another as soon as others do less.
-func counted(r *attribution.Report, resource string) *float64 {
-	for _, one := range r.Resources {
-		if one.Name == resource && one.Grade == attribution.Counted {
-			return part(r, resource)
 		}
 	}
 	return nil

@@ -193,7 +193,7 @@ func (t *trial) look(ctx context.Context, cmd *cobra.Command, p *Proof) (why str
 		}
 		p.Notes = append(p.Notes, "the database of "+t.victim+" does not say what it has done")
 	}
-	waits := counted(r, t.hold.Resource)
+	waits := part(r, t.hold.Resource)
 	if waits == nil {
 		return "how long " + t.victim + " waits for " + title(t.hold.Resource) + " is not known here", nil
 	}
@@ -392,7 +392,7 @@ func (t *trial) Measure(ctx context.Context) (one experiment.Sample, err error) 
 	if !slices.ContainsFunc(w.Groups, func(g attribution.Group) bool { return g.Name == t.group && g.CPU != nil }) {
 		return one, fmt.Errorf("%w: %q", attribution.ErrNoGroup, t.group)
 	}
-	one.Waits, one.IO, one.Used = counted(r, t.hold.Resource), w.Moved(t.victim, t.hold), w.Used(t.group, t.hold)
+	one.Waits, one.IO, one.Used = part(r, t.hold.Resource), w.Moved(t.victim, t.hold), w.Used(t.group, t.hold)
 	if is := t.ask(ctx); did != nil && is != nil && *is >= *did {
 		one.Work = new(float64(*is-*did) / time.Since(from).Seconds())
 	}

@@ -174,8 +174,8 @@ func (r *Runner) Change(change Change) error {
 	return nil
 }
 
-// Heat has the quick collectors read every second for the next minute.
-func (r *Runner) Heat() {
+// warm has the quick collectors read every second for the next minute.
+func (r *Runner) warm() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.heat(time.Now())
@@ -216,7 +216,7 @@ func (r *Runner) Last() *observe.Sample {
 // Newer waits for a sample that was taken after a time, and gives the last one; the same again when ctx or Run ends
 // before. While somebody waits so, the host is hot.
 func (r *Runner) Newer(ctx context.Context, after time.Time) *observe.Sample {
-	r.Heat()
+	r.warm()
 	for {
 		r.mu.Lock()
 		last, newer, over := r.last, r.newer, r.over

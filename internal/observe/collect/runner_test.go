@@ -298,7 +298,7 @@ func TestHot(t *testing.T) {
 		s.start(Choice{})
 		s.pass(12 * time.Second)
 		before, slow := len(s.read[observe.CPU]), len(s.read[observe.Memory])
-		s.r.Heat()
+		s.r.warm()
 		s.pass(30 * time.Second)
 		if n := len(s.read[observe.CPU]) - before; n != 30 || !s.r.Last().Hot || s.r.Last().Every != time.Second {
 			t.Errorf("in 30 s it has read %d times, every %v", n, s.r.Last().Every)
@@ -321,7 +321,7 @@ func TestHotBetweenReadings(t *testing.T) {
 		s := newSite(t)
 		s.start(Choice{})
 		s.pass(4500 * time.Millisecond)
-		s.r.Heat()
+		s.r.warm()
 		if err := s.r.Change(Change{Verb: Disable, Names: []string{"memory"}}); err != nil {
 			t.Fatal(err)
 		}

@@ -241,17 +241,15 @@ func readWithin(v yamlform.Item) map[policy.Key]policy.Bound {
 // checkSLO holds the names below `slo:` against the groups.
 func checkSLO(p *policy.Policy, at sloPlaces, r *yamlform.Report) {
 	known := newPaths(p.Groups)
-	databases := map[string]bool{}
+	var databases []string
 	policy.EachGroup(p.Groups, func(g *policy.Group) {
 		if g.Role == policy.RoleDatabase || g.Each != nil || g.SLO != nil {
-			for path := g.Path; path != ""; path = path[:max(0, strings.LastIndexByte(path, '/'))] {
-				databases[path] = true
-			}
+			databases = append(databases, g.Path)
 		}
 	})
 	for _, name := range p.SLO.Squeeze {
 		known.check(name, "slo.squeeze", at.squeeze[name], r)
-		if databases[name] {
+		if slices.ContainsFunc(databases, func(one string) bool { return policy.Covers([]string{name}, one) }) {
 			r.Fail(at.squeeze[name], "name groups beside it: its backup, reports",
 				"slo.squeeze: group %s is a database, or has one below it, and the loop never squeezes one", name)
 		}
