@@ -200,6 +200,15 @@ func (d *Draft) Set(g *Group, key policy.Key, on, text string, at policy.Pos, wh
 	return true
 }
 
+// Join adds what another group limits and g does not.
+func (g *Group) Join(other *Group) {
+	for _, s := range other.Settings {
+		if !slices.ContainsFunc(g.Settings, func(o setting) bool { return o.key == s.key && o.on == s.on }) {
+			g.Settings = append(g.Settings, s)
+		}
+	}
+}
+
 // ShareEvenly has devices share evenly what was set last.
 func (g *Group) ShareEvenly() { g.Settings[g.last].Even = true }
 

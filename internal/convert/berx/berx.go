@@ -30,6 +30,7 @@ func Import(sources []policy.Source) (*convert.Result, error) {
 	if len(d.Root.Children) == 0 && len(r.Problems) == 0 {
 		r.Note("there is no group in what was read")
 	}
+	d.SettleWeights(&d.Root)
 	return r.Result(d, sources)
 }
 
@@ -228,15 +229,17 @@ func (im *berxImport) one(v jsonValue) {
 			disks = "asm:" + disks
 		}
 	}
+	files := kernelfile.Params{Draft: im.Draft, G: g}
 	for _, s := range im.list(all, "subsystems") {
-		im.subsystem(g, s, disks)
+		im.subsystem(&files, s, disks)
 	}
+	files.Carry()
 	for _, v := range im.list(all, "processes") {
 		im.process(g, v)
 	}
 }
 
-func (im *berxImport) subsystem(g *convert.Group, v jsonValue, disks string) {
+func (im *berxImport) subsystem(files *kernelfile.Params, v jsonValue, disks string) {
 	all := im.object(v, "a subsystem of a group", "subsystem", "limits")
 	name := ""
 	if v, there := all["subsystem"]; there {
@@ -247,12 +250,13 @@ func (im *berxImport) subsystem(g *convert.Group, v jsonValue, disks string) {
 		}
 	}
 	for _, l := range im.list(all, "limits") {
-		im.limit(g, name, l, disks)
+		im.limit(files, name, l, disks)
 	}
 }
 
-// limit reads one limit. Those of disks are for the disk group as a whole, and the script gives each disk as much.
-func (im *berxImport) limit(g *convert.Group, controller string, v jsonValue, disks string) {
+// limit reads one limit. Those of disks are for the disk group as a whole, and the script gives each disk as much; the
+// others are added to files, as one may say how another is meant.
+func (im *berxImport) limit(files *kernelfile.Params, controller string, v jsonValue, disks string) {
 	all := im.object(v, "a limit", "file", "limit")
 	file, ok1 := all["file"]
 	limit, ok2 := all["limit"]
@@ -282,10 +286,9 @@ func (im *berxImport) limit(g *convert.Group, controller string, v jsonValue, di
 	case of != controller:
 		im.in.Bad(file.offset, "", "%s is a file of %s, not of %s", name, of, convert.Clean(controller))
 	case !strings.HasSuffix(name, "_device"):
-		p := kernelfile.Params{Draft: im.Draft, G: g, All: []kernelfile.Param{f}}
-		p.Carry()
+		files.All = append(files.All, f)
 	default:
-		im.ofDisks(g, f, disks)
+		im.ofDisks(files, f, disks)
 	}
 }
 
@@ -300,12 +303,13 @@ var berxLimits = map[string]struct {
 	"blkio.throttle.write_iops_device": {policy.KeyIOWriteIOPS, ""},
 }
 
-func (im *berxImport) ofDisks(g *convert.Group, f kernelfile.Param, disks string) {
+func (im *berxImport) ofDisks(files *kernelfile.Params, f kernelfile.Param, disks string) {
 	to, fine := berxLimits[f.File]
 	n, err := strconv.ParseInt(f.Text, 10, 64)
 	switch {
 	case !fine:
-		(&kernelfile.Params{Draft: im.Draft, G: g}).LeaveFile(f)
+		im.Leave(f.At, "write io.weight of the group", f.What(), "it is a weight on one disk, and the script names a "+
+			"disk group")
 	case err != nil || n < 0:
 		im.Fail(f.At, "write bytes, or operations, a second as a whole number", "%s: %q is not a limit", f.File,
 			convert.Clean(f.Text))
@@ -313,8 +317,8 @@ func (im *berxImport) ofDisks(g *convert.Group, f kernelfile.Param, disks string
 	case disks == "":
 		im.Fail(f.At, "add diskgroup to the group", "%s: the group names no disk group that it is for", f.File)
 	default:
-		if im.Set(g, to.key, disks, strconv.FormatInt(n, 10)+to.unit, f.At, f.What()) {
-			g.ShareEvenly() // as the script divides it
+		if im.Set(files.G, to.key, disks, strconv.FormatInt(n, 10)+to.unit, f.At, f.What()) {
+			files.G.ShareEvenly() // as the script divides it
 		}
 	}
 }

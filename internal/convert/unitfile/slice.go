@@ -153,11 +153,7 @@ func (im *sliceImport) inSlice(u *unitFile, own *convert.Group, slice assignment
 	}
 	im.processes[g] = said
 	im.claim(g, entry, u.name)
-	for _, s := range own.Settings {
-		if !slices.Contains(g.Settings, s) {
-			g.Settings = append(g.Settings, s)
-		}
-	}
+	g.Join(own)
 }
 
 // beside makes a group of a unit, by its whole name where a slice has the short one.
