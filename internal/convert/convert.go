@@ -129,10 +129,10 @@ func (r *Report) Result(d *Draft, sources []policy.Source) (*Result, error) {
 		return nil, yamlform.Annotate(r.Problems, sources)
 	}
 	text := d.text(sources)
-	if c := d.schedules; c.Text != "" {
-		whole := text + "schedules: " + c.Text + "\n"
+	for _, c := range d.naming {
+		whole := text + c.Key + ": " + c.Text + "\n"
 		if _, err := parse.Policy([]policy.Source{{Path: c.At.File, Text: whole}}); err != nil {
-			r.Leave(c.At, "", "schedules", "they do not fit the groups any more")
+			r.Leave(c.At, "", c.Key, "what it says does not fit the groups any more")
 		} else {
 			text = whole
 		}

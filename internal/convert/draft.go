@@ -22,8 +22,9 @@ type Draft struct {
 	Head []string // comments at the top
 	top  []Raw    // blocks beside groups: host
 	Root Group    // holds the groups at the top
-	// schedules is what an export carried along of them.
-	schedules CarriedAlong
+	// naming are blocks that an export carried along and that name groups; they are held to the whole policy when it
+	// is made.
+	naming []CarriedAlong
 }
 
 // Raw is a key whose value was written out already, as a flow or a scalar.

@@ -9,22 +9,24 @@ import (
 	"bulkhead/internal/policy"
 )
 
+// topBlocks are the blocks beside the groups that are carried along; those that name groups are true.
+var topBlocks = map[string]bool{"host": false, "agent": false, "snapshots": false, "schedules": true, "guard": true,
+	"slo": true}
+
 // Top takes over a block at the top of the policy, and says whether it was one.
 func (in *Input) Top(d *Draft, c CarriedAlong) bool {
-	if c.Key != "host" && c.Key != "agent" && c.Key != "schedules" {
+	namesGroups, known := topBlocks[c.Key]
+	if !known {
 		return false
 	}
-	twice := c.Key == "schedules" && d.schedules.Text != "" ||
+	twice := slices.ContainsFunc(d.naming, func(o CarriedAlong) bool { return o.Key == c.Key }) ||
 		slices.ContainsFunc(d.top, func(r Raw) bool { return r.Key == c.Key })
 	switch {
 	case twice:
 		in.Fail(c.At, "keep one of them", "%s is carried along twice", c.Key)
-		return true
-	case c.Key == "schedules": // they name groups, and so are held to the whole policy when it is made
-		d.schedules = c
-		return true
-	}
-	if in.parseFlow(c.At, "version: 1\n"+c.Key+": "+c.Text+"\n") != nil {
+	case namesGroups:
+		d.naming = append(d.naming, c)
+	case in.parseFlow(c.At, "version: 1\n"+c.Key+": "+c.Text+"\n") != nil:
 		d.top = append(d.top, Raw{c.Key, c.Text, From(c.At, "")})
 	}
 	return true
@@ -34,7 +36,8 @@ func (in *Input) Top(d *Draft, c CarriedAlong) bool {
 func (in *Input) ExactGroup(c CarriedAlong) (parent string, g *policy.Group) {
 	name, ok := strings.CutPrefix(c.Key, "group ")
 	if !ok {
-		in.Fail(c.At, "lines of an export are `group NAME: {…}`, `host: {…}`, `agent: {…}` and `schedules: […]`",
+		in.Fail(c.At, "lines of an export are `group NAME: {…}`, `host: {…}`, `agent: {…}`, `schedules: […]`, "+
+			"`guard: {…}`, `slo: {…}` and `snapshots: {…}`",
 			"%q is nothing that an export carries along", Clean(c.Key))
 		return "", nil
 	}

@@ -17,22 +17,48 @@ type Export struct {
 
 // TopBlocks are the blocks of a policy beside its groups.
 func TopBlocks(p *policy.Policy) (all []Raw) {
-	if text := hostFlow(p.Host); text != "" {
-		all = append(all, Raw{Key: "host", Text: text})
-	}
-	if text := agentFlow(p.Agent); text != "" {
-		all = append(all, Raw{Key: "agent", Text: text})
-	}
-	if text := listOf(p.Schedules, scheduleFlow); text != "" {
-		all = append(all, Raw{Key: "schedules", Text: text})
+	for _, block := range []Raw{
+		{Key: "host", Text: hostFlow(p.Host)}, {Key: "agent", Text: agentFlow(p.Agent)},
+		{Key: "schedules", Text: listOf(p.Schedules, scheduleFlow)}, {Key: "guard", Text: guardFlow(p.Guard)},
+		{Key: "slo", Text: sloPartFlow(p.SLO)}, {Key: "snapshots", Text: snapshotsFlow(p)},
+	} {
+		if block.Text != "" {
+			all = append(all, block)
+		}
 	}
 	return all
 }
 
-// Schedules says that neither format has anything like a schedule.
-func (r *Report) Schedules(p *policy.Policy) {
+// Beside says of what a policy has beside limits that neither format has anything like it. blocks are those beside its
+// groups.
+func (r *Report) Beside(p *policy.Policy, blocks []Raw) {
+	has := func(key string) bool {
+		return slices.ContainsFunc(blocks, func(b Raw) bool { return b.Key == key })
+	}
+	file := policy.Pos{}
+	if len(p.Sources) > 0 {
+		file.File = p.Sources[0].Path
+	}
 	for _, s := range p.Schedules {
 		r.Leave(s.Pos, "", "schedule "+s.Name, "limits that change with the time have no form there")
+	}
+	if tune := p.Host.Tune; len(tune) > 0 {
+		r.Leave(tune[0].Pos, "set them by hand: sysctl.d, udev rules, units, fstab, the kernel command line",
+			"host.tune", "settings of the whole host have no form there")
+	}
+	if p.Guard != nil {
+		r.Leave(p.Guard.Pos, "", "guard", "nothing there watches groups after a change, or takes it back")
+	}
+	if has("slo") {
+		r.Leave(file, "", "slo", "nothing there lowers limits of groups while a database waits")
+	}
+	policy.EachGroup(p.Groups, func(g *policy.Group) {
+		if g.SLO != nil {
+			r.Leave(g.SLO.Pos, "", "group "+g.Path+": slo", "nothing there keeps what a database is promised")
+		}
+	})
+	if has("snapshots") {
+		r.Leave(file, "`zfs destroy` removes them by hand", "snapshots", "nothing there says which snapshots are kept")
 	}
 }
 

@@ -9,9 +9,8 @@ import (
 // Flow is a whole policy in one form whatever file it came from: two policies that ask for the same give the same text.
 func Flow(p *policy.Policy) string {
 	var b strings.Builder
-	b.WriteString("host: " + hostFlow(p.Host) + "\n")
-	if text := agentFlow(p.Agent); text != "" {
-		b.WriteString("agent: " + text + "\n")
+	for _, block := range TopBlocks(p) {
+		b.WriteString(block.Key + ": " + block.Text + "\n")
 	}
 	var walk func(groups []*policy.Group)
 	walk = func(groups []*policy.Group) {
@@ -23,6 +22,5 @@ func Flow(p *policy.Policy) string {
 		}
 	}
 	walk(p.Groups)
-	b.WriteString("schedules: " + listOf(p.Schedules, scheduleFlow) + "\n")
 	return b.String()
 }

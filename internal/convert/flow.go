@@ -28,6 +28,14 @@ func flowOf(pairs ...Raw) string {
 	return "{" + strings.Join(parts, ", ") + "}"
 }
 
+// blockOf is flowOf, "" when no key has a value.
+func blockOf(pairs ...Raw) string {
+	if text := flowOf(pairs...); text != "{}" {
+		return text
+	}
+	return ""
+}
+
 func listOf[T any](all []T, text func(T) string) string {
 	if len(all) == 0 {
 		return ""
@@ -127,10 +135,7 @@ func childrenFlow(groups []*policy.Group) string {
 		}
 		pairs = append(pairs, Raw{Key: quote(g.Name), Text: text})
 	}
-	if len(pairs) == 0 {
-		return ""
-	}
-	return flowOf(pairs...)
+	return blockOf(pairs...)
 }
 
 // groupKeys are the keys of a group beside its limits.
@@ -144,7 +149,7 @@ func groupKeys(g *policy.Group) []Raw {
 	}
 	return append(pairs, Raw{Key: "slice", Text: quote(g.Slice)}, Raw{Key: "adopt", Text: g.Adopt},
 		Raw{Key: "match", Text: listOf(g.Match, MatchFlow)}, Raw{Key: "owner", Text: listOf(g.Owner, OwnerFlow)},
-		Raw{Key: "model", Text: memoryModelFlow(g.Model)})
+		Raw{Key: "model", Text: memoryModelFlow(g.Model)}, Raw{Key: "slo", Text: sloFlow(g.SLO)})
 }
 
 // OwnerFlow is an entry of owner.
@@ -153,22 +158,19 @@ func OwnerFlow(o policy.Owner) string {
 		Raw{Key: "user", Text: quote(o.User)}, Raw{Key: "unix_group", Text: quote(o.UnixGroup)},
 		Raw{Key: "may", Text: listOf(o.May, func(r policy.Right) string { return string(r) })},
 		Raw{Key: "mode", Text: quote(o.Mode)}, Raw{Key: "directory", Text: quote(o.Directory)},
-		Raw{Key: "bounds", Text: boundsFlow(o)},
+		Raw{Key: "bounds", Text: boundsFlow(o.Bounds)},
 	)
 }
 
-// boundsFlow is what an owner may set, "" for everything.
-func boundsFlow(o policy.Owner) string {
+// boundsFlow is within what limits may be set, "" for everything.
+func boundsFlow(bounds map[policy.Key]policy.Bound) string {
 	var pairs []Raw
 	for _, key := range policy.Keys() {
-		if b, bounded := o.Bounds[key]; bounded {
+		if b, bounded := bounds[key]; bounded {
 			pairs = append(pairs, Raw{Key: string(key), Text: quote(b.String())})
 		}
 	}
-	if len(pairs) == 0 {
-		return ""
-	}
-	return flowOf(pairs...)
+	return blockOf(pairs...)
 }
 
 // listed says whether a key is written as a list of its own.
@@ -197,11 +199,7 @@ func targetsOf(all policy.Settings, block string) (first []policy.Setting) {
 
 // pairFlow is two limits of one target as a block of their own.
 func pairFlow(all policy.Settings, on, name1 string, key1 policy.Key, name2 string, key2 policy.Key) string {
-	text := flowOf(Raw{Key: name1, Text: limitText(all, key1, on)}, Raw{Key: name2, Text: limitText(all, key2, on)})
-	if text == "{}" {
-		return ""
-	}
-	return text
+	return blockOf(Raw{Key: name1, Text: limitText(all, key1, on)}, Raw{Key: name2, Text: limitText(all, key2, on)})
 }
 
 func limitText(all policy.Settings, key policy.Key, on string) string {
@@ -249,26 +247,19 @@ func networkFlow(all policy.Settings) string {
 
 // hostFlow is the host block of a policy; "" when it says nothing.
 func hostFlow(h policy.HostPart) string {
-	reserve := flowOf(
+	reserve := blockOf(
 		Raw{Key: "cpu", Text: textIf(h.Reserve.CPU > 0, h.Reserve.CPU)},
 		Raw{Key: "memory", Text: textIf(h.Reserve.Memory != nil, h.Reserve.Memory)},
 		Raw{Key: "network", Text: textIf(h.Reserve.Network > 0, h.Reserve.Network)},
 	)
-	if reserve == "{}" {
-		reserve = ""
-	}
-	text := flowOf(
+	return blockOf(
 		Raw{Key: "root", Text: quote(h.Root)}, Raw{Key: "weight", Text: textIf(h.Weight > 0, h.Weight)},
 		Raw{Key: "others", Text: othersFlow(h.Others)}, Raw{Key: "reserve", Text: reserve},
 		Raw{Key: "io", Text: listOf(h.IO, ceilingFlow)}, Raw{Key: "asm", Text: listOf(h.ASM, diskGroupFlow)},
 		Raw{Key: "network", Text: listOf(h.Network, linkFlow)},
 		Raw{Key: "reclaim", Text: spanText(time.Duration(h.Reclaim))},
-		Raw{Key: "history", Text: historyFlow(h.History)},
+		Raw{Key: "history", Text: historyFlow(h.History)}, Raw{Key: "tune", Text: tuneFlow(h.Tune)},
 	)
-	if text == "{}" {
-		return ""
-	}
-	return text
 }
 
 // othersFlow is the limits of processes that match no rule, "" when there are none.
@@ -277,10 +268,7 @@ func othersFlow(all policy.Settings) string {
 	for i, s := range all {
 		pairs[i] = Raw{Key: policy.LimitOf(s.Key).Name(), Text: s.Value.String()}
 	}
-	if len(pairs) == 0 {
-		return ""
-	}
-	return flowOf(pairs...)
+	return blockOf(pairs...)
 }
 
 // agentFlow is the block "agent", "" when it says nothing.
@@ -297,11 +285,8 @@ func agentFlow(a policy.AgentPart) string {
 	if a.Read == policy.ReadOwners {
 		read = "" // as without it
 	}
-	if text := flowOf(Raw{Key: "on_conflict", Text: conflict}, Raw{Key: "read", Text: read},
-		Raw{Key: "fast_moves", Text: fast}, Raw{Key: "record", Text: recordFlow(a.Record)}); text != "{}" {
-		return text
-	}
-	return ""
+	return blockOf(Raw{Key: "on_conflict", Text: conflict}, Raw{Key: "read", Text: read},
+		Raw{Key: "fast_moves", Text: fast}, Raw{Key: "record", Text: recordFlow(a.Record)})
 }
 
 // recordFlow is the block "agent.record", "" when it says nothing.
@@ -313,10 +298,7 @@ func recordFlow(r policy.Record) string {
 	if r.Age > 0 {
 		age = strconv.Itoa(int(r.Age/time.Hour)) + "h"
 	}
-	if text := flowOf(Raw{Key: "size", Text: size}, Raw{Key: "age", Text: age}); text != "{}" {
-		return text
-	}
-	return ""
+	return blockOf(Raw{Key: "size", Text: size}, Raw{Key: "age", Text: age})
 }
 
 // spanText is a length of time as the file has it, "" for none.
@@ -335,10 +317,7 @@ func historyFlow(h policy.History) string {
 	if h.Age > 0 {
 		age = strconv.Itoa(int(h.Age/time.Hour)) + "h"
 	}
-	if text := flowOf(Raw{Key: "entries", Text: entries}, Raw{Key: "age", Text: age}); text != "{}" {
-		return text
-	}
-	return ""
+	return blockOf(Raw{Key: "entries", Text: entries}, Raw{Key: "age", Text: age})
 }
 
 // memoryModelFlow is what a group says of the memory of its instances.

@@ -10,6 +10,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"bulkhead/internal/convert"
+	"bulkhead/internal/convert/libcgroup"
+	"bulkhead/internal/convert/unitfile"
 	"bulkhead/internal/policy"
 )
 
@@ -47,9 +50,12 @@ func drawPolicy(t *rapid.T) string {
 	b.WriteString("version: 1\n")
 	if rapid.Bool().Draw(t, "host") {
 		fmt.Fprintf(&b, "host: {root: %s, weight: %d, others: {weight: 10, limit: 1.5}, "+
-			"reserve: {cpu: 0.5, memory: %s}}\n",
+			"reserve: {cpu: 0.5, memory: %s}%s}\n",
 			drawOne(t, "root", "bulkhead", "shop", "a-b"), rapid.IntRange(1, 10000).Draw(t, "weight"),
-			drawOne(t, "kept", "1GiB", "5%"))
+			drawOne(t, "kept", "1GiB", "5%"), drawOne(t, "tune", "", ", tune: {vm.swappiness: 1, thp: madvise, "+
+				"net/ipv4/conf/eth0.1/rp_filter: 2, disk vda: {scheduler: none, read_ahead_kb: 128}, 'disk "+
+				"/dev/mapper/a': {scheduler: none}, unit mysql.service: {LimitNOFILE: 65535}, mount /: {atime: "+
+				"noatime}, kernel: {psi: 1}}"))
 	}
 	if rapid.Bool().Draw(t, "agent") {
 		b.WriteString("agent: {fast_moves: on}\n")
@@ -57,7 +63,8 @@ func drawPolicy(t *rapid.T) string {
 	b.WriteString("groups:\n")
 	for i := range rapid.IntRange(1, 4).Draw(t, "groups") {
 		if rapid.IntRange(0, 5).Draw(t, "kind") == 0 {
-			fmt.Fprintf(&b, "  't%d-{port}':\n    each: {engine: mysql}\n    role: database\n    groups:\n      "+
+			fmt.Fprintf(&b, "  't%d-{port}':\n    each: {engine: mysql}\n    role: database\n    slo: {work: 12.5/s, "+
+				"dsn: 'mysql://b@localhost/?socket={socket}'}\n    groups:\n      "+
 				"backup: {role: helper, match: [{exe: dump, cmdline: '--port={port}'}]}\n", i)
 			continue
 		}
@@ -67,7 +74,34 @@ func drawPolicy(t *rapid.T) string {
 		b.WriteString("  last: {}\nschedules:\n  - {name: month-end, when: '0 22 28-31 * *', zone: Europe/Vienna, " +
 			"for: 6h, except: [12-24, sun], set: {last: {cpu: {limit: 2.5}, memory: {max: 4%}}}}\n")
 	}
+	if rapid.Bool().Draw(t, "promises") {
+		drawPromises(t, &b)
+	}
 	return b.String()
+}
+
+// drawPromises adds what a database is to keep, what is watched after a change, and which snapshots are kept.
+func drawPromises(t *rapid.T, b *strings.Builder) {
+	whole := b.String()
+	b.Reset()
+	head, groups, _ := strings.Cut(whole, "groups:\n")
+	b.WriteString(head)
+	percent := func(label string) string {
+		return fmt.Sprintf("%d.%d", rapid.IntRange(0, 99).Draw(t, label), rapid.IntRange(0, 9999).Draw(t, label))
+	}
+	signal := drawOne(t, "signal", "waits", "work", "p95", "heartbeat")
+	target := map[string]string{"waits": "0.5%", "work": "0.1/s", "p95": "20ms", "heartbeat": "1.0000001s"}[signal]
+	dsn := ", dsn: 'mysql://b@localhost/?socket=/s'"
+	if signal == "waits" {
+		target, dsn = percent("waits")+"1%", ""
+	}
+	fmt.Fprintf(b, "slo: {mode: %s%s}\n", drawOne(t, "mode", "off", "act"), drawOne(t, "squeeze", "", ", squeeze: []",
+		", squeeze: [reports], within: {reports: {cpu.limit: 0.2..2, io.read.bandwidth: 10MB/s..}}"))
+	fmt.Fprintf(b, "guard: {window: %dms, groups: {oltp: {oom_kills: 0, throttled: %s%%%s}}}\n",
+		rapid.IntRange(1000, 9000).Draw(t, "window"), percent("throttled"), drawOne(t, "dsn", "",
+			", memory_pressure: 100%, throughput_falls: 7%, dsn: 'redis://localhost/'"))
+	fmt.Fprintf(b, "snapshots: {mysql3306: {keep: 7, older: 14d}, '*': {older: 36h}}\n")
+	fmt.Fprintf(b, "groups:\n  oltp: {slo: {%s: %s%s}}\n  reports: {role: batch}\n%s", signal, target, dsn, groups)
 }
 
 func drawGroup(t *rapid.T, b *strings.Builder, name string, depth int) {
@@ -114,4 +148,40 @@ func drawGroup(t *rapid.T, b *strings.Builder, name string, depth int) {
 
 func drawOne(t *rapid.T, label string, all ...string) string {
 	return rapid.SampledFrom(all).Draw(t, label)
+}
+
+// What neither format has anything like is said, and what names groups that are no more is left out, and said.
+func TestWhatHasNoFormThere(t *testing.T) {
+	sources, err := yamlform.Read("../policy/resolve/testdata/good/every-key.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := parse.Policy(sources)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := func(left []convert.Remark) map[string]string {
+		all := map[string]string{}
+		for _, r := range left {
+			all[r.What] = r.Why
+		}
+		return all
+	}
+	config := libcgroup.Export(p, libcgroup.Options{})
+	for _, x := range []*convert.Export{config, unitfile.Export(p)} {
+		all := said(x.Left)
+		for _, what := range []string{"host.tune", "guard", "slo", "group all: slo", "snapshots"} {
+			if all[what] == "" {
+				t.Errorf("nothing is said of %s: %v", what, all)
+			}
+		}
+	}
+	text := strings.NewReplacer("group rest", "group other").Replace(config.Files[0].Text)
+	r, err := libcgroup.Import([]policy.Source{{Path: "cgconfig.conf", Text: text}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all := said(r.Left); all["slo"] == "" || all["guard"] != "" || !strings.Contains(r.Policy, "\nguard: {") {
+		t.Errorf("without one of the groups: %v\n%s", all, r.Policy)
+	}
 }

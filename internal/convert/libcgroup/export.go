@@ -23,13 +23,14 @@ type Options struct {
 func Export(p *policy.Policy, o Options) *convert.Export {
 	x := &cgExport{version: cmp.Or(o.Cgroup, 1)}
 	x.line("# Made by bulkhead export cgconfig. Lines that begin with #bulkhead are for its import.")
-	for _, top := range convert.TopBlocks(p) {
+	blocks := convert.TopBlocks(p)
+	for _, top := range blocks {
 		x.line("%s%s: %s", exactMark, top.Key, top.Text)
 	}
 	for _, g := range p.Groups {
 		x.group(g, true)
 	}
-	x.Schedules(p)
+	x.Beside(p, blocks)
 	return &convert.Export{Files: []policy.Source{{Path: "cgconfig.conf", Text: x.b.String()}}, Left: x.Left}
 }
 

@@ -18,11 +18,12 @@ import (
 // setting for goes along in a section that it does not read, so that an import gives back the same policy.
 func Export(p *policy.Policy) *convert.Export {
 	x := &sliceExport{policy: p, root: p.Host.Root, dropIns: map[string]policy.Pos{}}
-	x.top(p)
+	blocks := convert.TopBlocks(p)
+	x.top(p, blocks)
 	for _, g := range p.Groups {
 		x.group(g)
 	}
-	x.Schedules(p)
+	x.Beside(p, blocks)
 	return &convert.Export{Files: x.files, Left: x.Left}
 }
 
@@ -46,14 +47,14 @@ func (x *sliceExport) file(name string, lines ...string) {
 
 // top writes the slice that holds all others, where the policy has a root group, else one that holds nothing. It
 // carries what stands in the policy beside the groups.
-func (x *sliceExport) top(p *policy.Policy) {
+func (x *sliceExport) top(p *policy.Policy, blocks []convert.Raw) {
 	name, err := unitname.SliceName(cmp.Or(x.root, "bulkhead"), "")
 	if err != nil {
 		x.Leave(policy.Pos{}, "", "host.root "+x.root, "%v", err)
 		return
 	}
 	own := []string{"[" + ownSection + "]", "Root=" + x.root}
-	for _, block := range convert.TopBlocks(p) {
+	for _, block := range blocks {
 		own = append(own, strings.ToUpper(block.Key[:1])+block.Key[1:]+"="+block.Text)
 	}
 	for _, g := range p.Groups {

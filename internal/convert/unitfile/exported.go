@@ -54,12 +54,12 @@ func (im *sliceImport) exported(u *unitFile) {
 			for i, name := range strings.Fields(a.value) {
 				im.rank[name] = i
 			}
-		case "Host", "Agent", "Schedules":
+		case "Host", "Agent", "Schedules", "Guard", "Slo", "Snapshots":
 			in.Top(im.Draft, convert.CarriedAlong{Key: strings.ToLower(a.name), Text: a.value, At: a.at})
 		case "Template", "Group":
 			im.exportedGroup(in, u, a)
 		default:
-			im.Fail(a.at, "known here: Group, Template, Order, Root, Host, Agent and Schedules",
+			im.Fail(a.at, "known here: Group, Template, Order, Root, Host, Agent, Schedules, Guard, Slo and Snapshots",
 				"%s= is nothing that an export carries along", convert.Clean(a.name))
 		}
 	}
