@@ -36,6 +36,31 @@ func Known(file string) bool {
 		ioCounter(file)
 }
 
+// Carried says whether a policy has a key for what a file limits.
+func Carried(file string) bool {
+	_, _, huge := hugeFile(file)
+	return carried[file] != nil || huge && !counting(file)
+}
+
+// Version is the version of control groups that has a file which is carried over, 0 when both have it.
+func Version(file string) int {
+	_, rest, huge := hugeFile(file)
+	switch file {
+	case "cpuset.cpus", "cpuset.mems", "pids.max", "cpu.idle":
+		return 0
+	case "cpu.weight", "cpu.max", "cpu.max.burst", "memory.min", "memory.low", "memory.high", "memory.max",
+		"memory.swap.max", "memory.oom.group":
+		return 2
+	}
+	switch {
+	case !Carried(file):
+		return 0
+	case strings.HasPrefix(file, "io."), huge && strings.HasSuffix(rest, "max"):
+		return 2
+	}
+	return 1
+}
+
 // UnknownController reports the name of a controller that no kernel has.
 func UnknownController(in *convert.Input, name string, offset int) {
 	in.Bad(offset, "controllers are "+strings.Join(Controllers, ", "), "there is no controller %q", convert.Clean(name))

@@ -29,6 +29,9 @@ func Import(files, rules []policy.Source) (*convert.Result, error) {
 			im.parsed = append(im.parsed, parseCgconfig(in))
 		}
 	}
+	if len(rules) > 0 {
+		im.readLed(rules)
+	}
 	im.place()
 	for _, f := range im.parsed {
 		im.restore(f)
@@ -176,8 +179,7 @@ func (im *cgImport) group(g *described) {
 	}
 	im.Describe(to, g.at, convert.From(g.at, "group "+g.what))
 	im.owners(to, g.perms)
-	im.fill(to, g.sections, g.files)
-	said := cgSaid{files: g.files}
+	said := cgSaid{files: im.fill(to, g.sections, g.files)}
 	for _, p := range g.perms {
 		if p.perm != nil {
 			said.perm = p.perm

@@ -12,8 +12,9 @@ import (
 	"bulkhead/internal/policy/yamlform"
 )
 
-// fill gives a group the limits of its sections.
-func (im *cgImport) fill(to *convert.Group, sections []sectionOf, all []kernelfile.Param) {
+// fill gives a group the limits of its sections, and gives the files that it goes by.
+func (im *cgImport) fill(to *convert.Group, sections []sectionOf, all []kernelfile.Param) []kernelfile.Param {
+	all = im.inForce(to, all)
 	p := kernelfile.Params{Draft: im.Draft, G: to, All: all, SayDefaults: true}
 	p.Carry()
 	for _, s := range sections {
@@ -26,6 +27,7 @@ func (im *cgImport) fill(to *convert.Group, sections []sectionOf, all []kernelfi
 			im.Leave(f.At(s.controller.offset), why[1], name+" {}", "%s", why[0])
 		}
 	}
+	return all
 }
 
 // check holds the sections of a group to what controllers there are and which files they have, and gives the files.

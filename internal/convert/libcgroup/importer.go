@@ -16,8 +16,12 @@ type cgImport struct {
 	groups   []*described
 	said     map[*convert.Group]cgSaid
 	rules    bool // are read with it
-	used     map[*cgGroup]bool
-	owned    map[*cgPerm][2]ownership // the perm sections that were read
+	// led are the rules that lead to each group or below it, by its path, and mounted where the files have a controller
+	// mounted.
+	led     map[string][]led
+	mounted map[string]string
+	used    map[*cgGroup]bool
+	owned   map[*cgPerm][2]ownership // the perm sections that were read
 	// templates are those of all files by name, the first of each; made when a rule asks for one.
 	templates map[string]templateOf
 }

@@ -2,6 +2,7 @@ package libcgroup
 
 import (
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,10 +23,10 @@ func ImportRules(sources []policy.Source) (*convert.Result, error) {
 	return r.Result(d, sources)
 }
 
-// readRules puts what rules match into the groups that they name. im holds the groups and templates of a cgconfig.conf;
-// nil without one.
-func readRules(d *convert.Draft, sources []policy.Source, im *cgImport) {
-	p := placer{Draft: d, cg: im, matched: map[*convert.Group]map[string]bool{}}
+// readRules puts what rules match into the groups that they name, and gives the rules that lead to each or below it, by
+// its path. im holds the groups and templates of a cgconfig.conf; nil without one.
+func readRules(d *convert.Draft, sources []policy.Source, im *cgImport) map[string][]led {
+	p := placer{Draft: d, cg: im, matched: map[*convert.Group]map[string]bool{}, led: map[string][]led{}}
 	for _, s := range sources {
 		in, ok := d.Open(s, func(line string) bool { return strings.Contains(line, "#") })
 		if !ok {
@@ -35,6 +36,7 @@ func readRules(d *convert.Draft, sources []policy.Source, im *cgImport) {
 			p.place(r)
 		}
 	}
+	return p.led
 }
 
 // placer turns rules, of which the first that fits counts, into matches, of which the most specific does.
@@ -43,6 +45,7 @@ type placer struct {
 	cg      *cgImport
 	above   above
 	matched map[*convert.Group]map[string]bool // entries that a group has
+	led     map[string][]led                   // the rules that lead to a group or below it, by its path
 }
 
 // place takes over one rule.
@@ -91,14 +94,7 @@ func (p *placer) place(r rule) {
 		return
 	}
 	entry.group = to.Path
-	for _, next := range r.more {
-		if other := p.expand(next.destination, m); strings.Trim(other, "/") != strings.Trim(p.expand(r.destination, m),
-			"/") {
-			p.Leave(next.at, "limit the one group in both respects", next.what,
-				"a process is in one group, here %s, and not in another one for %s", to.Path,
-				strings.Join(next.controllers, ","))
-		}
-	}
+	controllers := p.controllers(r, m, to)
 	m, reached := p.without(m, before, to.Path)
 	if !whole {
 		p.overlaps()
@@ -108,6 +104,27 @@ func (p *placer) place(r rule) {
 		return
 	}
 	p.add(to, m, r)
+	p.lead(to, r, controllers)
+}
+
+// controllers are those for which a rule leads to its group, with its % lines that lead there, too, each once. Lines
+// that lead elsewhere are said.
+func (p *placer) controllers(r rule, m policy.Match, to *convert.Group) (all []string) {
+	here := strings.Trim(p.expand(r.destination, m), "/")
+	for i, line := range append([]rule{r}, r.more...) {
+		if i > 0 && strings.Trim(p.expand(line.destination, m), "/") != here {
+			p.Leave(line.at, "limit the one group in both respects", line.what,
+				"a process is in one group, here %s, and not in another one for %s", to.Path,
+				strings.Join(line.controllers, ","))
+			continue
+		}
+		for _, name := range line.controllers {
+			if !strings.HasPrefix(name, "name=") && !slices.Contains(all, name) {
+				all = append(all, name)
+			}
+		}
+	}
+	return all
 }
 
 // add gives a group an entry of match, once.
