@@ -308,8 +308,8 @@ func (im *berxImport) ofDisks(files *kernelfile.Params, f kernelfile.Param, disk
 	n, err := strconv.ParseInt(f.Text, 10, 64)
 	switch {
 	case !fine:
-		im.Leave(f.At, "write io.weight of the group", f.What(), "it is a weight on one disk, and the script names a "+
-			"disk group")
+		im.Leave(f.At, "write `weight`, 1 to 10000, beside the limits of the disk group below io", f.What(),
+			"it is a weight on one disk, and the script names a disk group")
 	case err != nil || n < 0:
 		im.Fail(f.At, "write bytes, or operations, a second as a whole number", "%s: %q is not a limit", f.File,
 			convert.Clean(f.Text))
