@@ -94,6 +94,13 @@ func repeated(name, path, begin, line, end string, do func([]policy.Source) (*co
 // "-- NAME --" each.
 func config(s []policy.Source) (*convert.Result, error) { return libcgroup.Import(s, nil) }
 
+// withRules imports a cgconfig.conf with the rules that stand behind it.
+func withRules(s []policy.Source) (*convert.Result, error) {
+	groups, rules, _ := strings.Cut(s[0].Text, "-- rules --\n")
+	return libcgroup.Import([]policy.Source{{Path: s[0].Path, Text: groups}},
+		[]policy.Source{{Path: "cgrules.conf", Text: rules}})
+}
+
 func units(s []policy.Source) (*convert.Result, error) {
 	var all []policy.Source
 	for part := range strings.SplitSeq(s[0].Text, "-- ") {
@@ -126,6 +133,8 @@ var hard = []file{
 	repeated("rules of Unix groups", "cgrules.conf", "", "@g# cpu g#\n", "", libcgroup.ImportRules),
 	repeated("rules that overlap", "cgrules.conf", "", "u#:/opt/* cpu g#\n*:q# cpu h#\n", "", libcgroup.ImportRules),
 	repeated("rules that take out", "cgrules.conf", "", "u# cpu x# ignore\n@g# cpu g#\n", "", libcgroup.ImportRules),
+	repeated("rules of a group with limits", "cgconfig.conf", "group g { cpu { cpu.shares = 5; } memory "+
+		"{ memory.limit_in_bytes = 1G; } }\n-- rules --\n", "u# cpu g\n", "", withRules),
 	repeated("rules of two lines", "cgrules.conf", "a cpu g\n", "% memory g#\n", "", libcgroup.ImportRules),
 	repeated("settings of a service", "x", "-- a.service --\n[Service]\n", "Unknown#=1\n", "CPUQuota=5%\n", units),
 	repeated("services of a slice", "x", "", "-- s#.service --\n[Service]\nSlice=a.slice\n", "", units),

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -216,6 +217,42 @@ func TestBlocksAreSaidAgain(t *testing.T) {
 		if !reflect.DeepEqual(of(before), of(after)) {
 			t.Errorf("%s\nis said again as\n%s", text, again)
 		}
+	}
+}
+
+// A password is in no export, as everybody may read its files.
+func TestPasswordsAreNotCarriedAlong(t *testing.T) {
+	for dsn, want := range map[string]string{
+		"mysql://b:s3cret@localhost/?socket=/s":      "mysql://b@localhost/?socket=/s",
+		"mysql://b:s3@cret@localhost/?socket=/s:1@2": "mysql://b@localhost/?socket=/s:1@2",
+		"postgres://b:s3cret@db:5432/x":              "postgres://b@db:5432/x",
+		"postgres://b:s3cret@localhost:{port}/x":     "postgres://b@localhost:{port}/x",
+		"redis://:s3cret@localhost":                  "redis://localhost",
+		"unix://b:s3cret@/run/redis.sock?db=1":       "unix://b@/run/redis.sock?db=1",
+		"unix:///run/redis.sock":                     "unix:///run/redis.sock",
+		"redis://localhost:6379/0":                   "redis://localhost:6379/0",
+		"mysql://b@localhost:3306/":                  "mysql://b@localhost:3306/",
+	} {
+		if got := withoutPassword(dsn); got != want {
+			t.Errorf("%s is %s, not %s", dsn, got, want)
+		}
+	}
+	const dsn = "mysql://b:s3cret@localhost/?socket=/s"
+	p := &policy.Policy{Guard: &policy.Guard{Groups: []policy.Guarded{{Group: "g", DSN: dsn}}},
+		Groups: []*policy.Group{{Path: "g", SLO: &policy.SLO{Signal: "work", Value: 1, DSN: dsn}}}}
+	var r Report
+	r.Beside(p, TopBlocks(p))
+	if text := Flow(p); strings.Contains(text, "s3cret") || !strings.Contains(text, "mysql://b@localhost") {
+		t.Error(text)
+	}
+	said := 0
+	for _, l := range r.Left {
+		if strings.HasSuffix(l.What, "the password in dsn") {
+			said++
+		}
+	}
+	if said != 2 {
+		t.Errorf("said %d times: %v", said, r.Left)
 	}
 }
 

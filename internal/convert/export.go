@@ -46,8 +46,17 @@ func (r *Report) Beside(p *policy.Policy, blocks []Raw) {
 		r.Leave(tune[0].Pos, "set them by hand: sysctl.d, udev rules, units, fstab, the kernel command line",
 			"host.tune", "settings of the whole host have no form there")
 	}
+	secret := func(at policy.Pos, what, dsn string) {
+		if withoutPassword(dsn) != dsn {
+			r.Leave(at, "write it into the policy again after an import", what+": the password in dsn",
+				"it is not carried along: everybody may read such files")
+		}
+	}
 	if p.Guard != nil {
 		r.Leave(p.Guard.Pos, "", "guard", "nothing there watches groups after a change, or takes it back")
+		for _, one := range p.Guard.Groups {
+			secret(one.Pos, "guard: group "+one.Group, one.DSN)
+		}
 	}
 	if has("slo") {
 		r.Leave(file, "", "slo", "nothing there lowers limits of groups while a database waits")
@@ -55,6 +64,7 @@ func (r *Report) Beside(p *policy.Policy, blocks []Raw) {
 	policy.EachGroup(p.Groups, func(g *policy.Group) {
 		if g.SLO != nil {
 			r.Leave(g.SLO.Pos, "", "group "+g.Path+": slo", "nothing there keeps what a database is promised")
+			secret(g.SLO.Pos, "group "+g.Path+": slo", g.SLO.DSN)
 		}
 	})
 	if has("snapshots") {

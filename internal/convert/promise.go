@@ -68,11 +68,33 @@ func guardFlow(g *policy.Guard) string {
 		groups = append(groups, Raw{Key: yamlform.Quote(one.Group), Text: flowOf(
 			Raw{Key: "oom_kills", Text: kills}, Raw{Key: "memory_pressure", Text: share(one.MemoryPressure)},
 			Raw{Key: "throttled", Text: share(one.Throttled)},
-			Raw{Key: "throughput_falls", Text: share(one.Throughput)}, Raw{Key: "dsn", Text: quote(one.DSN)},
+			Raw{Key: "throughput_falls", Text: share(one.Throughput)},
+			Raw{Key: "dsn", Text: quote(withoutPassword(one.DSN))},
 		)})
 	}
 	return flowOf(Raw{Key: "for", Text: quote(spanText(g.For))}, Raw{Key: "window", Text: quote(spanText(g.Window))},
 		Raw{Key: "before", Text: quote(spanText(g.Before))}, Raw{Key: "groups", Text: blockOf(groups...)})
+}
+
+// withoutPassword is a data source name as an export has it: everybody may read units and cgconfig.conf.
+func withoutPassword(dsn string) string {
+	engine, rest, _ := strings.Cut(dsn, "://")
+	end := strings.IndexAny(rest, "/?#")
+	if end < 0 {
+		end = len(rest)
+	}
+	host := strings.LastIndexByte(rest[:end], '@')
+	if host < 0 {
+		return dsn
+	}
+	user, _, has := strings.Cut(rest[:host], ":")
+	switch {
+	case !has:
+		return dsn
+	case user == "":
+		host++
+	}
+	return engine + "://" + user + rest[host:]
 }
 
 // percentText is a share, 0 to 1, as the percentage of which a policy reads that very share.
@@ -101,7 +123,7 @@ func sloFlow(s *policy.SLO) string {
 	default:
 		target = time.Duration(math.Round(s.Value * float64(time.Second))).String()
 	}
-	return flowOf(Raw{Key: s.Signal, Text: quote(target)}, Raw{Key: "dsn", Text: quote(s.DSN)})
+	return flowOf(Raw{Key: s.Signal, Text: quote(target)}, Raw{Key: "dsn", Text: quote(withoutPassword(s.DSN))})
 }
 
 // sloPartFlow is the block "slo", "" when it says nothing. A list of no groups is not the same as none.
