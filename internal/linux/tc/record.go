@@ -73,8 +73,8 @@ func (r Record) Real() bool { return r.Handle != 0 && (r.Kind != "u32" || r.Hand
 
 // OneWay says that a record cannot be written back as it is shown. For a BPF filter the kernel wants an open program,
 // for taprio, mqprio and etf a schedule, for red, gred and choke a table that it does not show (EINVAL without), and of
-// netem it does not show by which distribution it delays. It wants the rate table of a "police" action (ENOMEM without) and does not
-// show it. A "mirred" action that others share, or that leads to no interface, is nothing to make anew.
+// netem it does not show by which distribution it delays. It wants the rate table of a "police" action (ENOMEM without)
+// and does not show it. A "mirred" action that others share, or that leads to no interface, is nothing to make anew.
 func (r Record) OneWay() bool {
 	oneWay := []string{"bpf", "taprio", "mqprio", "etf", "red", "gred", "choke", "netem"}
 	if r.More || slices.Contains(oneWay, r.Kind) {
