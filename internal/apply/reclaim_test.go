@@ -117,6 +117,51 @@ func TestMemoryDoesNotFall(t *testing.T) {
 	}
 }
 
+// A limit that was raised, and is filled before a later step fails, is given back as far as nobody is killed for it:
+// what the kernel can reclaim makes room, and else the limit stays. So it is after a crash.
+func TestUndoKillsNobody(t *testing.T) {
+	for name, one := range map[string]struct {
+		anonymous int64
+		crash     bool
+		limit     string
+	}{
+		"page cache": {600, false, "1073741824"}, "anonymous": {1500, false, "2147483648"},
+		"page cache, crash": {600, true, "1073741824"}, "anonymous, crash": {1500, true, "2147483648"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, d := charged(t, v2, 0, 10)
+			p := lowers(d, 80*time.Millisecond)
+			raise := plan.Step{Change: change.Of(d.File("memory.max").Target(), "", "2147483648"), Group: "a",
+				Reason: "memory.max"}
+			p.Steps = []plan.Step{raise, p.Steps[2]}
+			r := w.runner(t)
+			r.AfterStep = func(int, plan.Step) {
+				r.AfterStep = nil
+				w.must(t, w.Charge(w.procs[0].PID, cgroupfake.Anonymous, one.anonymous<<20))
+				w.must(t, w.Charge(w.procs[0].PID, cgroupfake.File, (1800-one.anonymous)<<20))
+				if one.crash {
+					panic(crash{})
+				}
+			}
+			var err error
+			if crashing(func() { _, err = r.Run(soon(t), p, Options{Verb: "apply"}) }) != one.crash {
+				t.Fatal("it should have crashed, or not")
+			}
+			if one.crash {
+				w.must(t, r.Journal.Close())
+				_, _, err = w.runner(t).Recover(soon(t))
+			}
+			stays := err != nil && strings.Contains(err.Error(), "was not set back to 1 GiB")
+			if stays == (one.limit == "1073741824") {
+				t.Errorf("error %v", err)
+			}
+			if limit, err := w.Read(d.File("memory.max")); limit != one.limit || !w.Alive(w.procs[0]) {
+				t.Errorf("memory.max is %s, %v; alive %v", limit, err, w.Alive(w.procs[0]))
+			}
+		})
+	}
+}
+
 // limitsIn leaves out of a dump what only counts.
 func limitsIn(dump string) string {
 	var kept []string

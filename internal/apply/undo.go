@@ -149,7 +149,11 @@ func (u *undoing) one(c journal.Change) error {
 		return u.unmove(c)
 	case c.Kind == request.Kind:
 		return u.unshape(c)
-	case c.Unit != "":
+	}
+	if err := u.room(c); err != nil {
+		return err
+	}
+	if c.Unit != "" {
 		return u.unsetProperties(c)
 	}
 	return u.unset(c)

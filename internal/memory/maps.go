@@ -71,7 +71,8 @@ func Read(ctx context.Context, h *host.Host, facts *host.Facts, thp string, inst
 		return nil, err
 	}
 	r := reading{page: facts.PageSize, pages: map[int64]*Pages{facts.PageSize: {Size: facts.PageSize}},
-		nodes: map[int]map[int64]int64{}, policies: map[string]int64{}, objects: map[string]*object{}}
+		nodes: map[int]map[int64]int64{}, policies: map[string]int64{}, objects: map[string]*object{},
+		swapped: map[string]int64{}}
 	i := &Instance{Summary: s, Members: []Process{}}
 	for _, member := range inst.Members {
 		if err := ctx.Err(); err != nil {
@@ -125,6 +126,7 @@ type reading struct {
 	policies map[string]int64
 	files    int64
 	swap     int64
+	swapped  map[string]int64 // of objects that processes share: what that process has which has most
 	saved    int64
 	objects  map[string]*object // of pools
 }
@@ -145,9 +147,15 @@ func (r *reading) add(mappings []pagemap.Mapping, areas []pagemap.Area) {
 	for _, a := range areas {
 		at[a.Start] = a
 	}
+	swapped := map[string]int64{}
 	for _, m := range mappings {
 		area := at[m.Start]
-		r.swap += m.Swap
+		if m.Shared && m.Object != "" {
+			swapped[m.Object] += m.Swap
+			r.swapped[m.Object] = max(r.swapped[m.Object], swapped[m.Object])
+		} else {
+			r.swap += m.Swap
+		}
 		if m.PageSize > r.page {
 			r.pooled(m, area)
 			continue
@@ -235,6 +243,9 @@ func (r *reading) finish(i *Instance) {
 		r.policies[o.policy] += max(o.touched, sum)
 	}
 	i.Files, i.SavedTables, i.Swap = r.files, min(r.saved, i.PageTables), r.swap
+	for _, n := range r.swapped {
+		i.Swap += n
+	}
 	i.Pages, i.Nodes, i.Policies = []Pages{}, []Use{}, []Policy{}
 	for _, size := range slices.Sorted(maps.Keys(r.pages)) {
 		i.Pages = append(i.Pages, *r.pages[size])

@@ -19,15 +19,16 @@ import (
 
 // Summary is what the status of its processes tells of an instance.
 type Summary struct {
-	Name       string `json:"instance"`
-	Engine     string `json:"engine"`
-	PID        int    `json:"pid"` // of its main process
-	Processes  int    `json:"processes"`
-	Private    int64  `json:"private_bytes"`     // all processes
-	Shared     int64  `json:"shared_bytes"`      // what that process has touched which has touched most
-	Pool       int64  `json:"huge_pages_bytes"`  // likewise, in pages of a pool
-	Swap       int64  `json:"swap_bytes"`        // all processes
-	PageTables int64  `json:"page_tables_bytes"` // all processes
+	Name      string `json:"instance"`
+	Engine    string `json:"engine"`
+	PID       int    `json:"pid"` // of its main process
+	Processes int    `json:"processes"`
+	Private   int64  `json:"private_bytes"`    // all processes
+	Shared    int64  `json:"shared_bytes"`     // what that process has touched which has touched most
+	Pool      int64  `json:"huge_pages_bytes"` // likewise, in pages of a pool
+	// Swap is of all processes, without the memory that they share: VmSwap has nothing of that (proc_pid_status(5)).
+	Swap       int64 `json:"swap_bytes"`
+	PageTables int64 `json:"page_tables_bytes"` // all processes
 	// THP is "off" where the process switched transparent huge pages off for itself (kernel 5.0 shows it), else what
 	// the host has.
 	THP string `json:"transparent"`

@@ -50,7 +50,7 @@ func TestWarnings(t *testing.T) {
 // What processes share counts once, and what lies in files is no memory of the instance.
 func TestReading(t *testing.T) {
 	r := reading{page: 4 * kib, pages: map[int64]*Pages{4 * kib: {Size: 4 * kib}}, nodes: map[int]map[int64]int64{},
-		policies: map[string]int64{}, objects: map[string]*object{}}
+		policies: map[string]int64{}, objects: map[string]*object{}, swapped: map[string]int64{}}
 	pool := pagemap.Mapping{Start: 1, Object: "00:0f:1", File: "/anon_hugepage (deleted)", Shared: true, Size: gib,
 		PageSize: 2 * mib}
 	for _, touched := range []int64{300 * mib, 500 * mib} {
@@ -60,7 +60,9 @@ func TestReading(t *testing.T) {
 			one,
 			{Start: 2, PageSize: 4 * kib, Resident: 100 * mib, Proportional: 60 * mib, Anonymous: 100 * mib,
 				Transparent: 50 * mib, Swap: mib},
-			{Start: 3, PageSize: 4 * kib, File: "/dev/shm/x", Shared: true, Resident: 20 * mib, Proportional: 10 * mib},
+			{Start: 3, PageSize: 4 * kib, File: "/dev/shm/x", Shared: true, Resident: 20 * mib, Proportional: 10 * mib,
+				Object: "00:19:7", Swap: 20 * mib},
+			{Start: 5, PageSize: 4 * kib, File: "/dev/shm/x", Shared: true, Object: "00:19:7", Swap: touched / 100},
 			{Start: 4, PageSize: 4 * kib, File: "/usr/sbin/mariadbd", Resident: 8 * mib, Proportional: 4 * mib,
 				Anonymous: 2 * mib},
 		}, []pagemap.Area{
@@ -76,7 +78,7 @@ func TestReading(t *testing.T) {
 	if !slices.Equal(i.Pages, want) {
 		t.Errorf("pages %+v, want %+v", i.Pages, want)
 	}
-	if i.Files != 6*mib || i.Swap != 2*mib || i.All() != 642*mib {
+	if i.Files != 6*mib || i.Swap != 27*mib || i.All() != 642*mib {
 		t.Errorf("files %d, swap %d, all %d", i.Files, i.Swap, i.All())
 	}
 	if want := int64(2 * (50/2 + 20/2) * 4 * kib); i.SavedTables != want {

@@ -101,6 +101,47 @@ func TestForeignTree(t *testing.T) {
 	}
 }
 
+// A filter that somebody adds to our hook is left alone: limits change beside it, and the hook stays for it in the end.
+func TestFilterOfOthersInOurHook(t *testing.T) {
+	w := Wanted{Device: "eth0", Groups: []Group{{Name: "a", Slot: 1, Ingress: Share{Max: tc.Mbit}, Ports: []uint16{1}}}}
+	f := newFake()
+	plan := func(w Wanted) []Step {
+		steps, err := Plan(w, f.look())
+		if err == nil {
+			err = f.run(steps)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return steps
+	}
+	plan(w)
+	other := tc.Record{Kind: "matchall", Handle: 1, Parent: tc.IngressHandle | 0xfff2,
+		Info: tc.FilterInfo(1, tc.ProtoAll)}
+	f.state.Device.Filters = append(f.state.Device.Filters, other)
+	if steps := plan(w); len(steps) > 0 {
+		t.Errorf("nothing else has changed, and it does %v", steps)
+	}
+	w.Groups[0].Ingress.Max, w.Groups[0].Egress.Max = 2*tc.Mbit, tc.Mbit
+	if len(plan(w)) == 0 {
+		t.Error("other limits change nothing")
+	}
+	plan(Wanted{Device: "eth0"})
+	d := f.look().Device
+	if f.look().NIC != nil || len(d.Filters) != 1 || d.Filters[0].Kind != other.Kind ||
+		!slices.ContainsFunc(d.Qdiscs, tc.Record.AtIngress) {
+		t.Errorf("left are %v and %v", d.Qdiscs, d.Filters)
+	}
+	f.state.Device.Filters = nil
+	f.state.Device.Qdiscs = nil
+	plan(w)
+	f.state.Device.Filters = slices.DeleteFunc(f.state.Device.Filters, func(r tc.Record) bool { return r.OnIngress() })
+	f.state.Device.Filters = append(f.state.Device.Filters, other)
+	if s := f.look(); s.ingress().ours {
+		t.Error("a hook with filters of others alone is ours")
+	}
+}
+
 // What could not be put back is not taken away, whatever the policy allows.
 func TestForeignThatCannotComeBack(t *testing.T) {
 	f := newFake(tc.Record{Kind: "clsact", Handle: tc.IngressHandle, Parent: tc.AtIngress})

@@ -388,14 +388,16 @@ func (p *planner) ingress(classes []Class, foreign []Change) {
 	hook := change(d, tc.Add, Qdisc, tc.Record{Kind: "ingress", Handle: tc.IngressHandle, Parent: tc.AtIngress})
 	unhook := hook
 	unhook.Verb = tc.Delete
-	q, has, ours := p.s.ingress()
+	at := p.s.ingress()
 	switch {
 	case len(classes) == 0 && p.w.Keep:
 		return
 	case len(classes) == 0:
-		if has && ours {
+		if at.ours && !at.shared {
 			p.step(removeQdiscs, "nothing is redirected any more", unhook, hook)
-			p.originalIngress()
+		}
+		if at.ours {
+			p.originalIngress(at.shared)
 		}
 		if p.s.NIC != nil {
 			p.step(removeNIC, "nothing is redirected any more", gone, made)
@@ -405,20 +407,24 @@ func (p *planner) ingress(classes []Class, foreign []Change) {
 	if p.s.NIC == nil {
 		p.step(makeNIC, "what arrives can only be shaped where it leaves: from a virtual NIC", made, gone)
 	}
-	if has && !ours {
-		p.step(makeIngress, "makes room for ours, as the policy says", change(d, tc.Delete, Qdisc, q), foreign...)
-		has = false
+	if at.there && !at.ours {
+		foreigns := change(d, tc.Delete, Qdisc, at.Record)
+		p.step(makeIngress, "makes room for ours, as the policy says", foreigns, foreign...)
 	}
-	if !has {
+	if !at.ours {
 		p.step(makeIngress, "the hook for redirects", hook, unhook)
 	}
 }
 
-func (p *planner) originalIngress() {
+// originalIngress puts back what was there before; kept says that the hook stays, as others use it.
+func (p *planner) originalIngress(kept bool) {
 	if p.w.Original == nil {
 		return
 	}
 	for _, c := range p.w.Original.Ingress {
+		if kept && c.What == Qdisc {
+			continue
+		}
 		c.Index = p.s.Device.Index
 		undo := c
 		undo.Verb = tc.Delete

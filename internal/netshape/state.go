@@ -41,23 +41,30 @@ func (e *ForeignError) Error() string {
 		e.Device, strings.Join(e.Found, ", "))
 }
 
-// ingress gives the qdisc of the ingress hook, and whether it is ours. It bears no number of its own: it is ours when
-// our virtual NIC is there (made before it, removed after it) or something of ours is in it, and nobody else's filter
-// is.
-func (s *State) ingress() (q tc.Record, has, ours bool) {
-	for _, q := range s.Device.Qdiscs {
-		if !q.AtIngress() {
-			continue
-		}
-		known, strange := s.NIC != nil, q.Kind != "ingress"
-		for _, f := range s.Device.Filters {
-			if f.OnIngress() && f.Real() {
-				known, strange = known || s.ownFilter(f), strange || !s.ownFilter(f)
-			}
-		}
-		return q, true, known && !strange
+// hook is the qdisc of the ingress hook.
+type hook struct {
+	tc.Record
+	there  bool
+	ours   bool // bulkhead made it
+	shared bool // there are filters of others in it
+}
+
+// ingress gives the qdisc of the ingress hook. It bears no number of its own: it is ours when something of ours is in
+// it, or when our virtual NIC is there (made before it, removed after it) and nobody else's filter is.
+func (s *State) ingress() (h hook) {
+	i := slices.IndexFunc(s.Device.Qdiscs, tc.Record.AtIngress)
+	if i < 0 {
+		return h
 	}
-	return tc.Record{}, false, false
+	h.Record, h.there = s.Device.Qdiscs[i], true
+	used := false
+	for _, f := range s.Device.Filters {
+		if f.OnIngress() && f.Real() {
+			used, h.shared = used || s.ownFilter(f), h.shared || !s.ownFilter(f)
+		}
+	}
+	h.ours = h.Kind == "ingress" && (used && s.NIC != nil || (used || s.NIC != nil) && !h.shared)
+	return h
 }
 
 // ownFilter says whether a filter of the ingress hook is ours: it leads to our virtual NIC. Whoever wrote such a one,
@@ -88,9 +95,9 @@ func (s *State) Foreign(w Wanted) (*Foreign, error) {
 		}
 		f.Egress = s.restore(qdiscs, func(r tc.Record) bool { return !r.OnIngress() })
 	}
-	if q, has, ours := s.ingress(); w.wants(Ingress) && has && !ours {
-		found = append(found, "qdisc "+q.String())
-		f.Ingress = s.restore([]tc.Record{q}, tc.Record.OnIngress)
+	if h := s.ingress(); w.wants(Ingress) && h.there && !h.ours {
+		found = append(found, "qdisc "+h.String())
+		f.Ingress = s.restore([]tc.Record{h.Record}, tc.Record.OnIngress)
 	}
 	switch {
 	case len(found) == 0:

@@ -72,8 +72,8 @@ func eachCPU(all map[int]time.Duration, tell Tell) {
 
 // memoryKinds are those of /proc/meminfo that are shown.
 var memoryKinds = []struct{ kind, name string }{
-	{"total", "MemTotal"}, {"available", "MemAvailable"}, {"cached", "Cached"}, {"dirty", "Dirty"},
-	{"writeback", "Writeback"}, {"swap_total", "SwapTotal"}, {"swap_free", "SwapFree"},
+	{"total", "MemTotal"}, {"available", "MemAvailable"}, {"free", "MemFree"}, {"cached", "Cached"},
+	{"dirty", "Dirty"}, {"writeback", "Writeback"}, {"swap_total", "SwapTotal"}, {"swap_free", "SwapFree"},
 	{"committed", "Committed_AS"}, {"page_tables", "PageTables"}, {"huge", "Hugetlb"},
 }
 

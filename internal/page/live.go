@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,6 +22,9 @@ const (
 	// again is how long after an error the agent is asked again.
 	again = 2 * time.Second
 )
+
+// mostNews is how many changes an event has at most: a page that was slow, or came later, misses none of the last ones.
+const mostNews = 50
 
 // unrated is how many samples are waited for before figures are shown without rates.
 const unrated = 3
@@ -39,6 +43,7 @@ type hub struct {
 	news    chan struct{} // closed when there is something new
 	state   *top.State
 	texts   map[string][]byte // of the state, by the group that is shown
+	changes []top.Change      // the last ones since somebody watches
 	wrong   error             // why there is nothing new
 }
 
@@ -52,7 +57,7 @@ func (h *hub) join(ctx context.Context) error {
 		return errMany
 	}
 	if h.viewers++; h.viewers == 1 {
-		h.state, h.wrong, h.texts = nil, nil, nil
+		h.state, h.wrong, h.texts, h.changes = nil, nil, nil, nil
 		h.news = make(chan struct{})
 		ctx, h.stop = context.WithCancel(context.WithoutCancel(ctx))
 		go h.follow(ctx)
@@ -104,6 +109,10 @@ func (h *hub) tell(ctx context.Context, s *top.State, wrong error) {
 		return // another one follows
 	}
 	if s != h.state {
+		if h.state != nil && s != nil {
+			h.changes = append(h.changes, top.Changes(h.state, s)...)
+			h.changes = h.changes[max(0, len(h.changes)-mostNews):]
+		}
 		h.state, h.texts = s, map[string][]byte{}
 	}
 	h.wrong = wrong
@@ -129,6 +138,7 @@ func (h *hub) text(group string) []byte {
 	if v.Group == nil {
 		group = ""
 	}
+	v.Changes = slices.DeleteFunc(slices.Clone(h.changes), func(c top.Change) bool { return !concerns(c, group) })
 	if h.texts[group] == nil {
 		h.texts[group] = eventOf("sample", v)
 	}

@@ -191,6 +191,30 @@ func TestNamesThatAreNoGroups(t *testing.T) {
 	}
 }
 
+// What happens while somebody watches is in each view after it, but where another group is shown.
+func TestNewsAreTold(t *testing.T) {
+	h := hub{news: make(chan struct{})}
+	var state *top.State
+	for n := 1.0; n <= 4; n++ {
+		s := sampleAt(t, n)
+		killed := int64(2)
+		if n > 1 {
+			killed = 5
+		}
+		s.Groups[0].Usage.Memory.OOMKills = &killed
+		state = state.NextSample(s, observe.Parts)
+		h.tell(t.Context(), state, nil)
+		for group, told := range map[string]bool{"": n > 1, "mysql3306": n > 1, "mysql3306/backup": false} {
+			event, _, _, _ := h.now(group)
+			const want = `{"at":"2026-11-20T02:00:10Z","group":"mysql3306","kind":"killed",` +
+				`"text":"processes killed for want of memory: 3"}`
+			if bytes.Count(event, []byte(want)) == 1 != told {
+				t.Errorf("%.0f: of %q is told %s", n, group, event)
+			}
+		}
+	}
+}
+
 // There are not more who watch than may, and one who goes away makes room.
 func TestMostViewers(t *testing.T) {
 	_, server := newClock(t)

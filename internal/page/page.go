@@ -29,9 +29,6 @@ type Options struct {
 	Reach   func(context.Context) (record.Reach, error)
 	Of      string // the host, or the file
 	Version string
-	// Local says that only this host can ask. Then the name by which the browser calls the page has to be one of this
-	// host: a name of somebody else that leads here (DNS rebinding) is refused.
-	Local bool
 	// Hint is what to do about an error; nil: nobody knows.
 	Hint func(error) string
 }
@@ -73,12 +70,20 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		"Cross-Origin-Resource-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin"} {
 		w.Header().Set(name, value)
 	}
-	if h.o.Local && !ours(r.Host, h.o.Of) {
-		http.Error(w, "This page is for this host alone. Call it by localhost or by its address, not by another name.",
-			http.StatusMisdirectedRequest)
-		return
-	}
 	h.mux.ServeHTTP(w, r)
+}
+
+// OfThisHost refuses who calls a server that only this host can reach by a name of somebody else (DNS rebinding): a
+// page of theirs could read the answers. name is that of this host.
+func OfThisHost(next http.Handler, name string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !ours(r.Host, name) {
+			http.Error(w, "This is for this host alone. Call it by localhost or by its address, not by another name.",
+				http.StatusMisdirectedRequest)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // ours says whether a Host header is an address, localhost, or the name of this host.

@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"math"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -273,8 +274,10 @@ func TestUnchanged(t *testing.T) {
 func TestNames(t *testing.T) {
 	o := past(t, 2)
 	for _, local := range []bool{true, false} {
-		o.Local = local
-		h := New(o)
+		h := http.Handler(New(o))
+		if local {
+			h = OfThisHost(h, o.Of)
+		}
 		for host, good := range map[string]bool{"localhost:9786": true, "127.0.0.1:9786": true, "[::1]:9786": true,
 			"DB7": true, "evil.example:9786": false, "localhost.evil.example": false, "127.0.0.1.evil.example": false} {
 			r := httptest.NewRequest("GET", "/api/about", nil)

@@ -285,11 +285,16 @@ func (a *archive) series(w http.ResponseWriter, r *http.Request) {
 // gapFrom is how much time between two points of a chart is a gap: of old times one reading a minute is there.
 func gapFrom(width time.Duration) time.Duration { return max(2*width+30*time.Second, 2*time.Minute) }
 
+// concerns says whether a change is told where a group is shown: "" is all.
+func concerns(c top.Change, group string) bool {
+	return group == "" || c.Group == "" || c.Group == group
+}
+
 // note takes in what happened, with a group to that and to the host.
 func (all *series) note(changes []top.Change, group string) {
 	for _, c := range changes {
 		switch {
-		case group != "" && c.Group != "" && c.Group != group:
+		case !concerns(c, group):
 		case len(all.Changes) >= mostChanges:
 			all.More++
 		default:

@@ -12,6 +12,8 @@ type view struct {
 	Host   top.Cells     `json:"host"`
 	Groups []compartment `json:"groups"`
 	Group  *detail       `json:"group,omitempty"` // nil where none was asked for, or it is not there
+	// Changes are the last ones up to then; of a live view alone.
+	Changes []top.Change `json:"changes,omitempty"`
 }
 
 // compartment is one group among the others.

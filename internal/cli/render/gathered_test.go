@@ -14,7 +14,7 @@ import (
 func TestSessionsAreOneLine(t *testing.T) {
 	session := func(name string, used int64, procs int) api.GroupStatus {
 		return api.GroupStatus{Group: name, Members: make([]api.Member, procs), Share: plan.Share{Guaranteed: 0.25},
-			Usage: metrics.Usage{CPU: metrics.CPU{User: &used, System: new(int64)},
+			Usage: metrics.Usage{CPU: metrics.CPU{User: &used, System: new(int64), Total: &used},
 				Memory: metrics.Memory{Current: new(used * 1024)}}}
 	}
 	before := &api.Status{Groups: []api.GroupStatus{session("a", 1e6, 1), session("others", 0, 0),

@@ -25,18 +25,20 @@ func TestPage(t *testing.T) {
 	if code != 200 || !strings.Contains(text, `href="metrics"`) {
 		t.Errorf("the page is answered %d %s", code, text)
 	}
-	r, err := http.NewRequest("GET", base+"/api/about", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Host = "evil.example"
-	refused, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = refused.Body.Close()
-	if refused.StatusCode != 421 {
-		t.Errorf("by another name it is answered %d", refused.StatusCode)
+	for _, path := range []string{"/api/about", "/metrics"} {
+		r, err := http.NewRequest("GET", base+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = "evil.example"
+		refused, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = refused.Body.Close()
+		if refused.StatusCode != 421 {
+			t.Errorf("%s by another name is answered %d", path, refused.StatusCode)
+		}
 	}
 	watched, err := http.Get(base + "/api/live?group=mysql3306")
 	if err != nil {

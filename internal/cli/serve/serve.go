@@ -187,9 +187,8 @@ func (o *options) show(ctx context.Context, s Session) error {
 }
 
 // page is the page of this host, or of a file.
-func (o *options) page(s Session, local bool) http.Handler {
-	of, _ := os.Hostname()
-	at := page.Options{Live: s.newer, Of: of, Version: s.Version, Local: local, Hint: api.HintOf,
+func (o *options) page(s Session, of string) http.Handler {
+	at := page.Options{Live: s.newer, Of: of, Version: s.Version, Hint: api.HintOf,
 		Segments: func(ctx context.Context, from, to time.Time) (io.ReadCloser, error) {
 			return s.Segments(ctx, o.file, from, to)
 		},
@@ -211,9 +210,13 @@ func (o *options) serve(ctx context.Context, s Session, metrics http.Handler) er
 	if metrics != nil {
 		mux.Handle("GET /metrics", metrics)
 	}
-	_, tcp := l.Addr().(*net.TCPAddr)
-	mux.Handle("/", o.page(s, tcp && !open(l)))
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+	host, _ := os.Hostname()
+	mux.Handle("/", o.page(s, host))
+	handler := http.Handler(mux)
+	if _, tcp := l.Addr().(*net.TCPAddr); tcp && !open(l) {
+		handler = page.OfThisHost(mux, host)
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
 		WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx }} // who watches the page is not waited for
 	ended := context.AfterFunc(ctx, func() {

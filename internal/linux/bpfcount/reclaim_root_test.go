@@ -170,7 +170,7 @@ func (b *bench) watchReclaim(t testing.TB, c *Counter) {
 // not. Of two that do so at a time one's threads are longer in reclaim than at least one of them is.
 func TestReclaimBecauseOfALimit(t *testing.T) {
 	c := counting(t)
-	const limit = 16 << 20
+	const limit = 32 << 20 // the readers themselves take up to 16 MiB: of a program that nobody has read before
 	b := groupsOf(t, "victim", "idle")
 	readers := []reader{b.rereader(t, onDisk(t, 4*limit), 0), b.rereader(t, onDisk(t, 4*limit), 0)}
 	pressure := b.hold(t, "victim", limit)

@@ -24,8 +24,11 @@ type Mapping struct {
 	Resident, Proportional int64
 	Anonymous              int64 // of Resident: belongs to no file
 	Transparent            int64 // of Resident: in transparent huge pages, anonymous and shared
-	Swap                   int64 // swapped out, divided by the number of processes that have it (kernel 4.3: SwapPss)
-	Pool                   int64 // touched pages of a pool
+	// Swap is what is swapped out, divided by the number of processes that have it (kernel 4.3: SwapPss). Of an object
+	// that processes share it is all that this mapping has of it, undivided: SwapPss has nothing of these (kernel 4.5,
+	// Documentation/filesystems/proc.rst).
+	Swap int64
+	Pool int64 // touched pages of a pool
 }
 
 // IsMemory says that the mapping is memory, and no program, library or other file.
@@ -102,7 +105,9 @@ func parseSmaps(text []byte) ([]Mapping, error) {
 				*into = n
 			}
 		case "SwapPss":
-			*into, swapTold = n, true
+			if !m.Shared || m.Object == "" {
+				*into, swapTold = n, true
+			}
 		default:
 			*into = n
 		}

@@ -90,6 +90,11 @@ AnonHugePages:         0 kB
 Swap:                 64 kB
 SwapPss:              32 kB
 THPeligible:           0
+7f2b00000000-7f2b10000000 rw-s 00000000 00:01 32769                      /SYSV00000000 (deleted)
+Size:             262144 kB
+Shared_Hugetlb:        0 kB
+Swap:             204800 kB
+SwapPss:               0 kB
 `
 	got, err := parseSmaps([]byte(text))
 	want := []Mapping{
@@ -97,6 +102,8 @@ THPeligible:           0
 			PageSize: 2 << 20, Pool: 202 << 20},
 		{Start: 0x55d0c0e00000, File: "[heap]", Size: 264 << 10, PageSize: 4 << 10, Resident: 200 << 10,
 			Proportional: 150 << 10, Anonymous: 200 << 10, Swap: 32 << 10},
+		{Start: 0x7f2b00000000, Object: "00:01:32769", File: "/SYSV00000000 (deleted)", Shared: true, Size: 256 << 20,
+			Swap: 200 << 20},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v; want %+v", got, err, want)

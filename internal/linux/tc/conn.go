@@ -212,6 +212,8 @@ func records(messages [][]byte, index int) ([]Record, error) {
 				if len(value) >= 4 {
 					r.Chain = binary.NativeEndian.Uint32(value)
 				}
+			case nl.TCA_STAB, tcaIngressBlock, tcaEgressBlock:
+				r.More = true
 			}
 		}
 		all = append(all, r)
@@ -238,6 +240,12 @@ func (k *Conn) Queues(links []Link) ([]Stats, error) {
 	}
 	return all, nil
 }
+
+// Attributes of a qdisc whose hook shares a block of filters with other interfaces (kernel 4.16).
+const (
+	tcaIngressBlock = 13
+	tcaEgressBlock  = 14
+)
 
 // rootParent is the parent of a link's root discipline (TC_H_ROOT).
 const rootParent Handle = 0xffffffff

@@ -14,6 +14,9 @@ type Record struct {
 	Chain   uint32 `json:"chain,omitempty"`   // of a filter
 	Options []byte `json:"options,omitempty"` // TCA_OPTIONS as the kernel encodes it
 	Stats   Stats  `json:"-"`
+	// More says that the kernel shows more of it than its options: a size table (stab), or a block of filters that
+	// interfaces share.
+	More bool `json:"-"`
 }
 
 // Stats are the kernel's counters of a qdisc or class.
@@ -69,10 +72,12 @@ func (r Record) OnIngress() bool { return r.Parent>>16 == IngressHandle>>16 }
 func (r Record) Real() bool { return r.Handle != 0 && (r.Kind != "u32" || r.Handle&0xfffff != 0) }
 
 // OneWay says that a record cannot be written back as it is shown. For a BPF filter the kernel wants an open program,
-// for taprio, mqprio and etf a schedule. It wants the rate table of a "police" action (ENOMEM without) and does not
-// show it. A "mirred" action that others share, or that leads to no interface, is nothing to make anew.
+// for taprio, mqprio and etf a schedule, for red, gred and choke a table that it does not show (EINVAL without), and of
+// netem it does not show by which distribution it delays. It wants the rate table of a "police" action (ENOMEM without)
+// and does not show it. A "mirred" action that others share, or that leads to no interface, is nothing to make anew.
 func (r Record) OneWay() bool {
-	if slices.Contains([]string{"bpf", "taprio", "mqprio", "etf"}, r.Kind) {
+	oneWay := []string{"bpf", "taprio", "mqprio", "etf", "red", "gred", "choke", "netem"}
+	if r.More || slices.Contains(oneWay, r.Kind) {
 		return true
 	}
 	return bytes.Contains(r.Options, []byte("police\x00")) ||

@@ -128,12 +128,13 @@ type Host struct {
 	Load                 Cell // average over one minute
 	WaitCPU, WaitMem     Cell // part of the time in which at least one task waited
 	WaitIO, Used, Memory Cell // of memory: bytes that are not available, and all
+	Filled               Cell // bytes of memory with something in them, page cache too, as groups are charged for it
 }
 
 // Host says what the machine does.
 func (s *State) Host() Host {
 	h := Host{CPUs: unknown, Busy: unknown, Load: unknown, WaitCPU: unknown, WaitMem: unknown, WaitIO: unknown,
-		Used: unknown, Memory: unknown}
+		Used: unknown, Memory: unknown, Filled: unknown}
 	if n, ok := s.sum(hostCPUs, "", false); ok {
 		h.CPUs = known(n, count(n))
 	}
@@ -153,13 +154,16 @@ func (s *State) Host() Host {
 	if free, there := s.sum(hostMemory, "", false, "available"); ok && there {
 		h.Used, h.Memory = known(total-free, size(total-free)), known(total, size(total))
 	}
+	if free, there := s.sum(hostMemory, "", false, "free"); ok && there {
+		h.Filled = known(total-free, size(total-free))
+	}
 	return h
 }
 
 // Cells are what is known of the host, by name.
 func (h *Host) Cells() map[string]Cell {
 	all := map[string]Cell{"cpus": h.CPUs, "busy": h.Busy, "load": h.Load, "wait_cpu": h.WaitCPU,
-		"wait_memory": h.WaitMem, "wait_disk": h.WaitIO, "used": h.Used, "memory": h.Memory}
+		"wait_memory": h.WaitMem, "wait_disk": h.WaitIO, "used": h.Used, "memory": h.Memory, "filled": h.Filled}
 	maps.DeleteFunc(all, func(_ string, c Cell) bool { return !c.Known })
 	return all
 }

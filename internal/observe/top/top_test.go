@@ -337,7 +337,7 @@ func TestCells(t *testing.T) {
 	}
 	h := s.Host()
 	for name, want := range map[string]string{"busy": "95%", "cpus": "8", "used": "7.0G", "memory": "16.0G",
-		"load": "3.25"} {
+		"filled": "13.0G", "load": "3.25"} {
 		if got := h.Cells()[name].Text; got != want {
 			t.Errorf("the host's %s is %q, want %q", name, got, want)
 		}

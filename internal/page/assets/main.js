@@ -156,6 +156,9 @@ function show(view) {
 function add(view) {
   const at = Date.parse(view.at), columns = () => [data.host, ...Object.values(data.groups)].flatMap(Object.values);
   if (at === data.times.at(-1)) return;
+  data.known ??= data.times.at(-1) ?? 0; // up to then the record has told what happened
+  const told = new Set(data.changes.map(c => JSON.stringify(c)));
+  data.changes.push(...(view.changes ?? []).filter(c => Date.parse(c.at) > data.known && !told.has(JSON.stringify(c))));
   const n = data.times.filter(t => t < at).length; // more there are when the clock was set back
   [data.times, ...columns()].forEach(column => column.splice(n));
   data.times.push(at);

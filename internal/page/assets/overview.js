@@ -87,7 +87,7 @@ function hull(title, link) {
   }};
 }
 
-// room divides the host among the outermost groups by one figure; used is what all together use.
+// room divides the host among the outermost groups by one figure; used is what all together use, counted as for groups.
 function room(groups, name, whole, used, text) {
   const list = groups.filter(g => g.depth === 0 && g.values[name] > 0).map(g => ({kind: 'compartment ' +
     (g.verdict.alarm ? 'alarm' : ''), name: (g.verdict.alarm ? '! ' : '') + g.title, group: g.group,
@@ -127,7 +127,7 @@ export class Overview {
     this.cpu.show(`${host.shown.busy ?? '–'} of ${host.shown.cpus ?? '–'} cores busy, load ${host.shown.load ?? '–'}`,
       cpus, room(groups, 'cpu', cpus, (v.busy ?? 0) * cpus, cores));
     this.memory.show(v.memory ? `${host.shown.used} of ${host.shown.memory} not available` : 'not known', v.memory ?? 0,
-      room(groups, 'memory', v.memory ?? 0, v.used ?? 0, size));
+      room(groups, 'memory', v.memory ?? 0, v.filled ?? v.used ?? 0, size));
     say(this.waits, 'Somewhere on the host a task waits for ' + [['wait_cpu', 'CPU'], ['wait_memory', 'memory'],
       ['wait_disk', 'disks']].map(([k, t]) => `${t} ${host.shown[k] ?? '–'}`).join(', ') + ' of the time.');
     this.rows(groups.map(group => ({group, host})), item => item.group.group);
