@@ -59,7 +59,7 @@ func (e *expander) expand(groups []*policy.Group, parent string, inst *engine.In
 			e.group(g, parent, inst)
 			continue
 		}
-		if key := keyNotForEach(g.Each); key != "" {
+		if key := matchkey.NotForEach(g.Each); key != "" {
 			e.problem(g.Each.Pos,
 				"each takes engine, port, socket, datadir, sid, instance, part, user and except; narrow the "+
 					"group with match",
@@ -247,25 +247,6 @@ func chosen(each *policy.Match, inst *engine.Instance) bool {
 		return false
 	}
 	return !slices.ContainsFunc(each.Except, func(x policy.Match) bool { return chosen(&x, inst) })
-}
-
-// keyNotForEach returns a key of each that looks at a process rather than at an instance.
-func keyNotForEach(each *policy.Match) string {
-	for _, k := range matchkey.Keys {
-		switch k.Name {
-		case "engine", "port", "socket", "datadir", "sid", "instance", "part", "user":
-			continue
-		}
-		if k.Get(each) != "" {
-			return k.Name
-		}
-	}
-	for i := range each.Except {
-		if k := keyNotForEach(&each.Except[i]); k != "" {
-			return k
-		}
-	}
-	return ""
 }
 
 // bind ties a match inside a template to the template's instance when it asks for an engine, a part or a helper

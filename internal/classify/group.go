@@ -35,6 +35,15 @@ type Group struct {
 	Rivals []engine.Instance
 }
 
+// paths are those of the groups.
+func paths(groups []Group) map[string]bool {
+	all := make(map[string]bool, len(groups))
+	for i := range groups {
+		all[groups[i].Path] = true
+	}
+	return all
+}
+
 // Databases are the paths of groups that are databases or have one below them: groups of the role, those that were made
 // for an instance (not those below them), and those that are promised something.
 func Databases(groups []Group) map[string]bool {
