@@ -219,7 +219,7 @@ func (a *attacher) told(p *procfs.Process, t *tool.Target, all []int) (left []in
 	var some []int
 	asked := false
 	for _, pt := range t.Points {
-		if !tool.LocalHost(pt.Host) || pt.Port == 0 && pt.Socket == "" {
+		if !t.Tells(pt) || !tool.LocalHost(pt.Host) {
 			continue
 		}
 		asked = true

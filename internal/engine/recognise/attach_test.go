@@ -1,0 +1,53 @@
+package recognise
+
+import (
+	"testing"
+
+	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/linux/sockets"
+)
+
+// MySQL's client library takes the default Unix socket, and no port, where no host is given or "localhost".
+func TestAttachMySQLPort(t *testing.T) {
+	const both, dump = "mysql3306? mysql3307?", "/usr/bin/mysqldump"
+	for _, test := range []struct {
+		exe, cmdline, env, connected, want string
+	}{
+		{exe: dump, cmdline: "mysqldump -P 3307", want: both},
+		{exe: dump, cmdline: "mysqldump --host=localhost --port=3307", want: both},
+		{exe: dump, cmdline: "mysqldump -P 3307", connected: "/run/a.sock", want: "mysql3306"},
+		{exe: dump, cmdline: "mysqldump -h localhost -P 3307", connected: "/run/b.sock", want: "mysql3307"},
+		{exe: dump, cmdline: "mysqldump -P 3399", connected: "/run/a.sock", want: "mysql3306"},
+		{exe: dump, cmdline: "mysqldump --protocol=TCP -P 3307", want: "mysql3307"},
+		{exe: dump, cmdline: "mysqldump -h 127.0.0.1 -P 3307", want: "mysql3307"},
+		{exe: dump, cmdline: "mysqldump -S /run/b.sock -P 3306", want: "mysql3307"},
+		{exe: dump, cmdline: "mysqldump", env: "MYSQL_TCP_PORT=3307", want: both},
+		{exe: dump, cmdline: "mysqldump --defaults-file=/port.cnf", want: both},
+		{exe: dump, cmdline: "mysqldump --defaults-file=/tcp.cnf", want: "mysql3307"},
+		{exe: "/usr/bin/perl", cmdline: "perl /usr/bin/pt-archiver --source h=localhost,P=3307", want: both},
+		{exe: "/usr/bin/perl", cmdline: "perl /usr/bin/pt-archiver --source h=127.0.0.1,P=3307", want: "mysql3307"},
+		{exe: "/usr/bin/gh-ost", cmdline: "gh-ost --host=localhost --port=3307", want: "mysql3307"}, // Go takes TCP
+	} {
+		src := fake{
+			listeners: map[int][]sockets.Listener{
+				100: listening(100, 3306, "/run/a.sock")[100],
+				200: listening(200, 3307, "/run/b.sock")[200],
+			},
+			files: map[string]string{"/port.cnf": "[client]\nport=3307\n",
+				"/tcp.cnf": "[client]\nport=3307\nprotocol=tcp\n"},
+			env: map[int][]string{300: {test.env}},
+		}
+		if test.connected != "" {
+			src.connected = listening(300, test.connected)
+		}
+		h := process(300, 1, test.exe, "", test.cmdline)
+		h.UID = 1000
+		found := Instances([]procfs.Process{
+			process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --port=3306"),
+			process(200, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --port=3307"), h}, src)
+		if got := serving(found, 300); got != test.want {
+			t.Errorf("%q %s, connected to %q, serves %q, want %q", test.cmdline, test.env, test.connected, got,
+				test.want)
+		}
+	}
+}
