@@ -200,8 +200,9 @@ func (a *attacher) told(p *procfs.Process, t *tool.Target, all []int) (left []in
 		}
 		return some, verdict{}
 	}
-	if t.DataDir != "" {
-		return narrowed(which(func(i *engine.Instance) bool { return path.Clean(i.DataDir) == t.DataDir }), t.SaidDir)
+	// A directory that none has may be another name of that of one, by a symbolic link.
+	if at := which(func(i *engine.Instance) bool { return path.Clean(i.DataDir) == t.DataDir }); len(at) > 0 {
+		return narrowed(at, t.SaidDir)
 	}
 	if t.SID != "" {
 		return narrowed(which(func(i *engine.Instance) bool { return i.SID == t.SID }), t.SaidSID)

@@ -51,3 +51,27 @@ func TestAttachMySQLPort(t *testing.T) {
 		}
 	}
 }
+
+// A data directory may be told by another name than the server has it.
+func TestAttachByAnotherNameOfTheDirectory(t *testing.T) {
+	const cmdline = "pgbackrest --pg1-path=/link/to/a --process=1 backup:local"
+	for _, test := range []struct {
+		name, cmdline, connected, want string
+		ppid                           int
+	}{
+		{"nothing else tells", cmdline, "", "postgresql5432? postgresql5433?", 1},
+		{"connected", cmdline, "/srv/b/.s.PGSQL.5433", "postgresql5433", 1},
+		{"started by the archiver", cmdline, "", "postgresql5432", 101},
+		{"a port, too", cmdline + " --pg1-port=5433", "", "postgresql5433", 1},
+	} {
+		procs, src := threeServers()
+		h := process(300, test.ppid, "/usr/bin/pgbackrest", "", test.cmdline)
+		h.UID = 1000
+		if test.connected != "" {
+			src.connected = listening(300, test.connected)
+		}
+		if got := serving(Instances(append(procs, h), src), 300); got != test.want {
+			t.Errorf("%s: serves %q, want %q", test.name, got, test.want)
+		}
+	}
+}
