@@ -235,10 +235,13 @@ func (c *classifier) knowRivals(groups []Group) (notes []policy.Note) {
 		g := &groups[i]
 		for _, r := range g.Rivals {
 			c.rivals[r.Main] = g.Path
-			notes = append(notes, policy.Note{Pos: g.Pos, Group: g.Path, Text: fmt.Sprintf(
-				"%s of user %s (process %d) gets no group: %q is taken by %s", r, terminal.Printable(r.User),
-				r.Main.PID,
-				g.Path, g.Instance)})
+			n := policy.Note{Pos: g.Pos, Group: g.Path, Text: fmt.Sprintf(
+				"%s of user %s (process %d) gets no group: %q is taken by %s, and its limits do not reach this one", r,
+				terminal.Printable(r.User), r.Main.PID, g.Path, g.Instance)}
+			if r.Apart != "" {
+				n.Text += "; with " + r.Apart + " in the template's name each has its own"
+			}
+			notes = append(notes, n)
 		}
 	}
 	return notes

@@ -32,7 +32,14 @@ type Group struct {
 	Instance string      // "mysql 3306 (/var/lib/mysql)" when it came from a template
 	// Rivals are further instances for which the template would make a group of this name. They get
 	// none.
-	Rivals []engine.Instance
+	Rivals []Rival
+}
+
+// Rival is an instance with the placeholder that would tell it from the one that has the group, as "{datadir}"; "" for
+// none.
+type Rival struct {
+	engine.Instance
+	Apart string
 }
 
 // paths are those of the groups.

@@ -1,8 +1,10 @@
 package recognise
 
 import (
+	"slices"
 	"testing"
 
+	"bulkhead/internal/engine"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/linux/sockets"
 )
@@ -72,6 +74,57 @@ func TestAttachByAnotherNameOfTheDirectory(t *testing.T) {
 		}
 		if got := serving(Instances(append(procs, h), src), 300); got != test.want {
 			t.Errorf("%s: serves %q, want %q", test.name, got, test.want)
+		}
+	}
+}
+
+// Two servers have the same port at different addresses.
+func TestAttachByAddress(t *testing.T) {
+	at := func(addresses ...string) (all []sockets.Listener) {
+		for _, a := range addresses {
+			all = append(all, sockets.Listener{Network: "tcp", Address: a, Port: 3306})
+		}
+		return all
+	}
+	src := fake{
+		listeners: map[int][]sockets.Listener{100: at("10.0.0.5:3306"), 200: at("[::ffff:10.0.0.6]:3306")},
+		connected: map[int][]sockets.Listener{303: at("10.0.0.6:3306")},
+	}
+	procs := []procfs.Process{
+		process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --datadir=/a"),
+		process(200, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --datadir=/b"),
+	}
+	want := map[int]string{300: "/a", 301: "/b", 302: "", 303: "/b", 304: "", 305: "/a? /b?"}
+	for i, options := range []string{"-h 10.0.0.5 -P 3306", "-h 10.0.0.6 -P 3306", "-h 10.0.0.7 -P 3306",
+		"-h db -P 3306", "-h 127.0.0.1 -P 3306", "--protocol=tcp -P 3306"} {
+		h := process(300+i, 1, "/usr/bin/mysqldump", "", "mysqldump "+options)
+		h.UID = 1000
+		procs = append(procs, h)
+	}
+	got := make(map[int]string)
+	for _, i := range Instances(procs, src) {
+		for _, h := range i.Helpers {
+			name := i.DataDir
+			if !h.Sure {
+				name += "?"
+			}
+			if got[h.ID.PID] != "" {
+				name = got[h.ID.PID] + " " + name
+			}
+			got[h.ID.PID] = name
+		}
+	}
+	for pid, want := range want {
+		if got[pid] != want {
+			t.Errorf("%q serves %q, want %q", procs[pid-300+2].Args, got[pid], want)
+		}
+	}
+	// An address in a container's network is none of this host's instances'.
+	src.listeners[100] = at("0.0.0.0:3306")
+	procs[1].ForeignNamespace, procs[1].Cgroups = true, map[string]string{"memory": "/docker/4f5e"}
+	for _, i := range Instances(procs, src) {
+		if slices.ContainsFunc(i.Helpers, func(h engine.Helper) bool { return h.ID.PID == 301 }) {
+			t.Errorf("%s has the helper of a container", i.DataDir)
 		}
 	}
 }

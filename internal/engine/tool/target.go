@@ -44,11 +44,6 @@ func (t *Target) add(p Point, said string) {
 	t.Points = append(t.Points, p)
 }
 
-// Remote says whether every address is on another host, as far as their texts tell.
-func (t *Target) Remote() bool {
-	return len(t.Points) > 0 && !slices.ContainsFunc(t.Points, func(p Point) bool { return LocalHost(p.Host) })
-}
-
 // Tells says whether an address tells one server of a host apart: by a socket, or by a port that counts.
 func (t *Target) Tells(p Point) bool {
 	return p.Socket != "" || p.Port != 0 && !(t.socketFirst && (p.Host == "" || p.Host == "localhost"))
