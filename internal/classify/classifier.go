@@ -25,10 +25,7 @@ type membership struct {
 // NewClassifier makes one; in is what Classify was given, and its processes do not count.
 func NewClassifier(groups []Group, in Input) *Classifier {
 	in.Processes = nil
-	k := &Classifier{groups: make(map[string]bool, len(groups)), members: map[procfs.ID]membership{}, in: in}
-	for i := range groups {
-		k.groups[groups[i].Path] = true
-	}
+	k := &Classifier{groups: paths(groups), members: map[procfs.ID]membership{}, in: in}
 	for i := range in.Instances {
 		inst := &in.Instances[i]
 		for _, m := range inst.Members {

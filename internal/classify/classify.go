@@ -21,12 +21,8 @@ func Classify(groups []Group, in Input) Result {
 
 // classifyIn is Classify with the index of the rules.
 func classifyIn(l *look, x *index, groups []Group) Result {
-	c := classifier{look: l, index: x, conflicts: make(map[string]*conflict),
+	c := classifier{look: l, index: x, groups: paths(groups), conflicts: make(map[string]*conflict),
 		placements: make([]Placement, 0, l.in.Room)}
-	c.groups = make(map[string]bool, len(groups))
-	for i := range groups {
-		c.groups[groups[i].Path] = true
-	}
 	notes := c.knowRivals(groups)
 	c.classifyAgent()
 	for _, s := range l.subjects {
@@ -38,8 +34,7 @@ func classifyIn(l *look, x *index, groups []Group) Result {
 	}
 	notes = append(notes, c.rateNotes(groups)...)
 	return Result{Groups: c.sessionGroups(groups),
-		Placements: c.placements, Skips: c.skips, Problems: sortProblems(c.problems),
-		Notes: notes}
+		Placements: c.placements, Skips: c.skips, Problems: sortProblems(c.problems), Notes: notes}
 }
 
 type classifier struct {
@@ -182,20 +177,17 @@ func (l *look) pinned(s *subject, groups map[string]bool) (group, from string, o
 	return "", "", false
 }
 
-// untouchable names the processes that no rule may match: PID 1 and the agent.
+// untouchable names the processes that no rule may match: PID 1 and the agent. Other processes of its executable are
+// calls that soon end, and `bulkhead run` about to become what it runs: these may look like anything.
 func (c *classifier) untouchable(s *subject) string {
 	switch {
 	case s.p.PID == 1:
 		return "PID 1 (" + terminal.Printable(cmp.Or(strings.TrimPrefix(path.Base(s.p.Exe), "."), s.p.Comm)) + ")"
-	case s.p.ID == c.look.in.Self, c.isAgent(s.p):
+	case s.p.ID == c.look.in.Self, c.look.verb(s.p) == agentVerb:
 		return fmt.Sprintf("bulkhead itself (process %d)", s.p.PID)
 	}
 	return ""
 }
-
-// isAgent recognises an agent by its executable and its verb. Other processes of that executable are
-// calls that soon end, and `bulkhead run` about to become what it runs: these may look like anything.
-func (c *classifier) isAgent(p *procfs.Process) bool { return c.look.verb(p) == agentVerb }
 
 // verb is that of a call of bulkhead, "" of another program's.
 func (l *look) verb(p *procfs.Process) string {
@@ -243,10 +235,13 @@ func (c *classifier) knowRivals(groups []Group) (notes []policy.Note) {
 		g := &groups[i]
 		for _, r := range g.Rivals {
 			c.rivals[r.Main] = g.Path
-			notes = append(notes, policy.Note{Pos: g.Pos, Group: g.Path, Text: fmt.Sprintf(
-				"%s of user %s (process %d) gets no group: %q is taken by %s", r, terminal.Printable(r.User),
-				r.Main.PID,
-				g.Path, g.Instance)})
+			n := policy.Note{Pos: g.Pos, Group: g.Path, Text: fmt.Sprintf(
+				"%s of user %s (process %d) gets no group: %q is taken by %s, and its limits do not reach this one", r,
+				terminal.Printable(r.User), r.Main.PID, g.Path, g.Instance)}
+			if r.Apart != "" {
+				n.Text += "; with " + r.Apart + " in the template's name each has its own"
+			}
+			notes = append(notes, n)
 		}
 	}
 	return notes

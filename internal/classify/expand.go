@@ -22,7 +22,7 @@ import (
 // Instances in containers are not expanded. Neither is one that has neither port nor socket yet and is
 // asked for them: it gets its group when it listens.
 func Expand(p *policy.Policy, instances []engine.Instance) ([]Group, policy.Problems) {
-	e := expander{byPath: make(map[string]*Group), rivals: make(map[string][]engine.Instance)}
+	e := expander{byPath: make(map[string]*Group), rivals: make(map[string][]Rival)}
 	for _, i := range instances {
 		if !i.Container {
 			e.instances = append(e.instances, i)
@@ -44,7 +44,7 @@ type expander struct {
 	instances []engine.Instance
 	groups    []Group
 	byPath    map[string]*Group
-	rivals    map[string][]engine.Instance // by path of the group
+	rivals    map[string][]Rival // by path of the group
 	problems  policy.Problems
 }
 
@@ -59,7 +59,7 @@ func (e *expander) expand(groups []*policy.Group, parent string, inst *engine.In
 			e.group(g, parent, inst)
 			continue
 		}
-		if key := keyNotForEach(g.Each); key != "" {
+		if key := matchkey.NotForEach(g.Each); key != "" {
 			e.problem(g.Each.Pos,
 				"each takes engine, port, socket, datadir, sid, instance, part, user and except; narrow the "+
 					"group with match",
@@ -68,8 +68,10 @@ func (e *expander) expand(groups []*policy.Group, parent string, inst *engine.In
 		}
 		for _, c := range e.elect(g) {
 			e.group(g, parent, c.instance)
-			if made := e.byPath[c.path(parent)]; made != nil && len(c.rivals) > 0 {
-				e.rivals[made.Path] = c.rivals
+			if made := e.byPath[c.path(parent)]; made != nil {
+				for _, r := range c.rivals {
+					e.rivals[made.Path] = append(e.rivals[made.Path], Rival{r, r.Apart(*c.instance)})
+				}
 			}
 		}
 	}
@@ -172,7 +174,7 @@ func (e *expander) collision(g, other *Group) {
 		Pos: g.Pos,
 		Msg: fmt.Sprintf("two groups are called %q: %s at %s, and %s at %s", g.Path, what(other), other.Pos, what(g),
 			g.Pos),
-		Hint: "rename one; {port} or {instance} in a template's name makes it different for each instance",
+		Hint: "rename one; in a template's name {instance} tells instances apart, and {datadir} those of one port",
 		Also: []policy.Pos{other.Pos},
 	})
 }
@@ -247,25 +249,6 @@ func chosen(each *policy.Match, inst *engine.Instance) bool {
 		return false
 	}
 	return !slices.ContainsFunc(each.Except, func(x policy.Match) bool { return chosen(&x, inst) })
-}
-
-// keyNotForEach returns a key of each that looks at a process rather than at an instance.
-func keyNotForEach(each *policy.Match) string {
-	for _, k := range matchkey.Keys {
-		switch k.Name {
-		case "engine", "port", "socket", "datadir", "sid", "instance", "part", "user":
-			continue
-		}
-		if k.Get(each) != "" {
-			return k.Name
-		}
-	}
-	for i := range each.Except {
-		if k := keyNotForEach(&each.Except[i]); k != "" {
-			return k
-		}
-	}
-	return ""
 }
 
 // bind ties a match inside a template to the template's instance when it asks for an engine, a part or a helper

@@ -240,6 +240,7 @@ func TestRivals(t *testing.T) {
 	each := &policy.Match{Engine: "mysql"}
 	g := group("mysql{port}", 1)
 	g.Each, g.Groups = each, []*policy.Group{group("backup", 5, policy.Match{Exe: "mysqldump"})}
+	const apart = "its limits do not reach this one; with {datadir} in the template's name each has its own"
 	real, fake, third := instance("mysql", "", 100, 3306, "/var/lib/mysql"),
 		instance("mysql", "", 50, 3306, "/tmp/fake\x1b"), instance("mysql", "", 120, 3306, "/a")
 	for name, test := range map[string]struct {
@@ -275,11 +276,34 @@ func TestRivals(t *testing.T) {
 			}
 			for _, n := range result.Notes {
 				if !strings.Contains(n.Text, `gets no group: "mysql3306" is taken by mysql 3306`) ||
-					strings.Contains(n.Text, "\x1b") {
+					!strings.HasSuffix(n.Text, apart) || strings.Contains(n.Text, "\x1b") {
 					t.Errorf("%s: note %q", name, n.Text)
 				}
 			}
 		}
+	}
+}
+
+// What tells two instances of one port apart is named, and is in the groups' names where the policy follows.
+func TestRivalsApart(t *testing.T) {
+	a, b := instance("mysql", "", 100, 3306, "/d"), instance("mysql", "", 120, 3306, "/d")
+	expand := func(name string) (groups []Group) {
+		groups, problems := Expand(parsed(t, "version: 1\ngroups:\n  '"+name+"': {each: {engine: mysql}}\n"),
+			[]engine.Instance{a, b})
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		return groups
+	}
+	if groups := expand("{instance}"); len(groups) != 1 || groups[0].Rivals[0].Apart != "" {
+		t.Errorf("%+v", groups)
+	}
+	a.Socket, b.Socket = "/run/a.sock", "/run/b.sock"
+	if groups := expand("{instance}"); len(groups) != 1 || groups[0].Rivals[0].Apart != "{socket}" {
+		t.Errorf("%+v", groups)
+	}
+	if groups := expand("mysql{socket}"); len(groups) != 2 {
+		t.Errorf("%+v", groups)
 	}
 }
 

@@ -11,14 +11,10 @@ func Explain(groups []Group, in Input, pid int) ([]Attempt, error) {
 		return nil, fmt.Errorf("explain process %d: there is no such process", pid)
 	}
 	var attempts []Attempt
-	known := make(map[string]bool, len(groups))
-	for i := range groups {
-		known[groups[i].Path] = true
-	}
 	if reason := l.protected(s); reason != "" {
 		attempts = append(attempts, Attempt{Rule: Rule{Text: "never moved"}, Matched: true, Why: reason})
 	}
-	if group, from, ok := l.pinned(s, known); ok {
+	if group, from, ok := l.pinned(s, paths(groups)); ok {
 		attempts = append(attempts, Attempt{Rule: Rule{Group: group, Text: "pin"}, Matched: true, Why: from})
 	}
 	for i := range groups {

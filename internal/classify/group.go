@@ -32,7 +32,23 @@ type Group struct {
 	Instance string      // "mysql 3306 (/var/lib/mysql)" when it came from a template
 	// Rivals are further instances for which the template would make a group of this name. They get
 	// none.
-	Rivals []engine.Instance
+	Rivals []Rival
+}
+
+// Rival is an instance with the placeholder that would tell it from the one that has the group, as "{datadir}"; "" for
+// none.
+type Rival struct {
+	engine.Instance
+	Apart string
+}
+
+// paths are those of the groups.
+func paths(groups []Group) map[string]bool {
+	all := make(map[string]bool, len(groups))
+	for i := range groups {
+		all[groups[i].Path] = true
+	}
+	return all
 }
 
 // Databases are the paths of groups that are databases or have one below them: groups of the role, those that were made

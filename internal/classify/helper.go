@@ -245,7 +245,6 @@ func (c *classifier) holds(groups []Group, group string, inst *engine.Instance) 
 		members[m.ID] = true
 	}
 	return slices.ContainsFunc(c.placements, func(p Placement) bool {
-		return within(p.Group) &&
-			members[p.Process.ID]
+		return within(p.Group) && members[p.Process.ID]
 	})
 }

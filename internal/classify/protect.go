@@ -13,8 +13,10 @@ import (
 var (
 	// sshd-session since OpenSSH 9.8, sshd-auth since 10.0
 	sshd   = []string{"sshd", "sshd-session", "sshd-auth", "dropbear"}
-	logins = []string{"sshd", "sshd-session", "dropbear", "login", "su", "sudo", "runuser", "doas", "agetty", "getty",
-		"sulogin"}
+	logins = []string{"sshd", "sshd-session", "dropbear", "login", "agetty", "getty", "sulogin"}
+	// substitutes run a shell or one command as another user.
+	substitutes = []string{"su", "sudo", "runuser", "doas"}
+
 	shells = []string{"bash", "sh", "dash", "zsh", "ksh", "ksh93", "mksh", "fish", "tcsh", "csh", "ash", "busybox"}
 )
 
@@ -68,15 +70,42 @@ func (l *look) foreignContainer(s *subject) string {
 	return ""
 }
 
-// rootLogin recognises root's login shells: a shell of uid 0 whose name starts with "-" (login(1),
-// "su -") or that a program of logins started.
+// rootLogin recognises root's login shells: a shell of uid 0 whose name starts with "-" (login(1), "su -") or that a
+// program of logins started; below su and the like one at a prompt alone, for they start jobs as well.
 func (l *look) rootLogin(s *subject) bool {
+	args, by := s.p.Args, ""
 	if s.p.UID != 0 || !slices.Contains(shells, path.Base(s.p.Exe)) {
 		return false
 	}
-	if len(s.p.Args) > 0 && strings.HasPrefix(s.p.Args[0], "-") {
-		return true
+	if parent := l.byPID[s.p.PPID]; parent != nil {
+		by = path.Base(parent.p.Exe)
 	}
-	parent := l.byPID[s.p.PPID]
-	return parent != nil && slices.Contains(logins, path.Base(parent.p.Exe))
+	if slices.Contains(substitutes, by) {
+		return atPrompt(args)
+	}
+	return len(args) > 0 && strings.HasPrefix(args[0], "-") || slices.Contains(logins, by)
+}
+
+// atPrompt says that a shell was given neither a script nor a command ("-c", "-lc"), so that it asks a person.
+func atPrompt(args []string) bool {
+	return !slices.ContainsFunc(args[min(1, len(args)):], func(a string) bool {
+		long := strings.HasPrefix(a, "--")
+		return !strings.HasPrefix(a, "-") || !long && strings.Contains(a, "c")
+	})
+}
+
+// Protected says why the process is never moved, by a rule or by hand (design, safety 4); "" when it
+// may be. A process that is not in the table may not: nothing is known of it.
+func Protected(pid int, in Input) string { return Protector(in)(pid) }
+
+// Protector is Protected for many processes of one look.
+func Protector(in Input) func(pid int) string {
+	l := newLook(in)
+	return func(pid int) string {
+		s := l.byPID[pid]
+		if s == nil {
+			return "it is not there"
+		}
+		return l.protected(s)
+	}
 }

@@ -7,6 +7,7 @@ package engine
 
 import (
 	"cmp"
+	"net/netip"
 	"path"
 	"slices"
 	"strconv"
@@ -48,6 +49,9 @@ type Instance struct {
 	User    string // name, or number when it has none
 	Port    int    // the main TCP port it listens on; 0 when it listens on none
 	Ports   []int  // every TCP port it listens on, ascending; nil when that could not be read
+	// Addresses are those it listens on for TCP, each with its port; nil when that could not be read.
+	Addresses []netip.AddrPort
+
 	Socket  string // unix socket, "" if none
 	DataDir string // as configured where that is known, else its working directory
 	Config  string // its configuration file, "" if unknown
@@ -107,12 +111,42 @@ func (i Instance) Part(id procfs.ID) (string, bool) {
 	return "", false
 }
 
-// ListensOn says whether the instance is at that end of a connection: a TCP port, or the path of a socket with port 0.
+// ListensOn says whether the instance is at that end of a connection: a TCP port with its address, "10.0.0.5:3306", or
+// the path of a socket with port 0.
 func (i Instance) ListensOn(port int, address string) bool {
-	if port != 0 {
-		return port == i.Port || slices.Contains(i.Ports, port)
+	if port == 0 {
+		return address != "" && address == i.Socket
 	}
-	return address != "" && address == i.Socket
+	at, _ := netip.ParseAddrPort(address)
+	return i.Reached(port, at.Addr())
+}
+
+// Reached says whether a client that connects to a TCP port at an address of this host reaches the instance. The zero
+// address and an unspecified one stand for any, and so does that of an instance which was not seen listening.
+func (i Instance) Reached(port int, at netip.Addr) bool {
+	if port == 0 || port != i.Port && !slices.Contains(i.Ports, port) {
+		return false
+	}
+	at = at.Unmap()
+	anywhere := !at.IsValid() || at.IsUnspecified()
+	for _, l := range i.Addresses {
+		if int(l.Port()) == port && (anywhere || l.Addr() == at || l.Addr().IsUnspecified()) {
+			return true
+		}
+	}
+	return len(i.Addresses) == 0
+}
+
+// Apart returns the placeholder that tells the instance from another one of its name: "{datadir}" or "{socket}"; "" for
+// none.
+func (i Instance) Apart(other Instance) string {
+	mine, theirs := i.Placeholders(), other.Placeholders()
+	for _, name := range []string{"datadir", "socket"} {
+		if a, b := mine[name], theirs[name]; a != "" && b != "" && a != b {
+			return "{" + name + "}"
+		}
+	}
+	return ""
 }
 
 // Listening says whether the instance has a port or a socket yet. A server that has just been started

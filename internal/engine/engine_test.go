@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"net/netip"
 	"regexp"
 	"testing"
 
@@ -60,6 +61,40 @@ func TestMatches(t *testing.T) {
 		key, _ := test.instance.Mismatch(test.match)
 		if key != test.key || test.instance.Matches(test.match) != (test.key == "") {
 			t.Errorf("%s against %+v: mismatch %q, want %q", test.instance, test.match, key, test.key)
+		}
+	}
+}
+
+func TestListensOn(t *testing.T) {
+	at := func(all ...string) (i Instance) {
+		i.Socket = "/run/m.sock"
+		for _, a := range all {
+			l := netip.MustParseAddrPort(a)
+			i.Addresses, i.Ports = append(i.Addresses, l), append(i.Ports, int(l.Port()))
+		}
+		return i
+	}
+	for _, test := range []struct {
+		instance Instance
+		port     int
+		address  string
+		want     bool
+	}{
+		{at("10.0.0.5:3306"), 3306, "10.0.0.5:3306", true},
+		{at("10.0.0.5:3306"), 3306, "[::ffff:10.0.0.5]:3306", true},
+		{at("10.0.0.5:3306"), 3306, "10.0.0.6:3306", false},
+		{at("10.0.0.5:3306", "0.0.0.0:33060"), 3306, "10.0.0.6:3306", false},
+		{at("10.0.0.5:3306", "0.0.0.0:33060"), 33060, "10.0.0.6:33060", true},
+		{at("[::]:3306"), 3306, "10.0.0.6:3306", true},
+		{at("10.0.0.5:3306"), 3306, "", true}, // at which address is not known
+		{at("10.0.0.5:3306"), 3307, "10.0.0.5:3307", false},
+		{Instance{Port: 3306}, 3306, "10.0.0.6:3306", true}, // its sockets were not seen
+		{at(), 0, "/run/m.sock", true},
+		{at(), 0, "", false},
+		{at(), 0, "/run/x.sock", false},
+	} {
+		if got := test.instance.ListensOn(test.port, test.address); got != test.want {
+			t.Errorf("%v at %q: %t", test.instance.Addresses, test.address, got)
 		}
 	}
 }

@@ -98,6 +98,25 @@ func Names(m *policy.Match) []string {
 	return names
 }
 
+// NotForEach returns a key of a template's each that looks at a process rather than at an instance; "" for none.
+func NotForEach(each *policy.Match) string {
+	for _, k := range Keys {
+		switch k.Name {
+		case "engine", "port", "socket", "datadir", "sid", "instance", "part", "user":
+			continue
+		}
+		if k.Get(each) != "" {
+			return k.Name
+		}
+	}
+	for i := range each.Except {
+		if k := NotForEach(&each.Except[i]); k != "" {
+			return k
+		}
+	}
+	return ""
+}
+
 // Value is what a match has for a key.
 func Value(m *policy.Match, name string) string {
 	for _, k := range Keys {

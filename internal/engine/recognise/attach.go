@@ -3,6 +3,7 @@ package recognise
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"path"
 	"slices"
 	"strings"
@@ -172,7 +173,7 @@ func (a *attacher) decide(h candidateHelper, env func() map[string]string) verdi
 			return v
 		}
 	}
-	if t.Remote() {
+	if len(t.Points) > 0 && !slices.ContainsFunc(t.Points, a.here) {
 		return verdict{} // it serves another host, as far as can be told
 	}
 	if len(left) == 1 {
@@ -200,8 +201,9 @@ func (a *attacher) told(p *procfs.Process, t *tool.Target, all []int) (left []in
 		}
 		return some, verdict{}
 	}
-	if t.DataDir != "" {
-		return narrowed(which(func(i *engine.Instance) bool { return path.Clean(i.DataDir) == t.DataDir }), t.SaidDir)
+	// A directory that none has may be another name of that of one, by a symbolic link.
+	if at := which(func(i *engine.Instance) bool { return path.Clean(i.DataDir) == t.DataDir }); len(at) > 0 {
+		return narrowed(at, t.SaidDir)
 	}
 	if t.SID != "" {
 		return narrowed(which(func(i *engine.Instance) bool { return i.SID == t.SID }), t.SaidSID)
@@ -212,15 +214,12 @@ func (a *attacher) told(p *procfs.Process, t *tool.Target, all []int) (left []in
 		}
 		t.FromOptionFile(string(a.File(p.PID, t.Config)), t.SaidConfig)
 	}
-	if t.Remote() {
-		return all, verdict{} // only a connection can show that it is a name of this host
-	}
 	var said string
 	var some []int
 	asked := false
 	for _, pt := range t.Points {
-		if !tool.LocalHost(pt.Host) || pt.Port == 0 && pt.Socket == "" {
-			continue
+		if !t.Tells(pt) || !a.here(pt) {
+			continue // only a connection can show that it is a name of this host
 		}
 		asked = true
 		for _, i := range which(func(i *engine.Instance) bool { return fits(pt, i) }) {
@@ -245,7 +244,17 @@ func fits(pt tool.Point, i *engine.Instance) bool {
 		i.Engine == engine.PostgreSQL:
 		return false
 	}
-	return pt.Port == i.Port || slices.Contains(i.Ports, pt.Port)
+	ip, _ := netip.ParseAddr(strings.Trim(pt.Host, "[]"))
+	return i.Reached(pt.Port, ip)
+}
+
+// here says whether an address is one of this host: by its text, or as an instance listens there and not everywhere.
+func (a *attacher) here(pt tool.Point) bool {
+	ip, err := netip.ParseAddr(strings.Trim(pt.Host, "[]"))
+	return tool.LocalHost(pt.Host) || err == nil && slices.ContainsFunc(a.found, func(i engine.Instance) bool {
+		return !i.Container &&
+			slices.ContainsFunc(i.Addresses, func(l netip.AddrPort) bool { return l.Addr() == ip.Unmap() })
+	})
 }
 
 // startedBy looks for a process of an instance among the ancestors: an archive_command, a hook.

@@ -68,6 +68,17 @@ func TestPostgresPart(t *testing.T) {
 		"app shop db.example.com(51234) idle":                     "backends",
 		"app shop ::1(40000) authentication":                      "backends",
 		"[unknown] [unknown] [local] startup":                     "backends",
+		// Users called like background processes.
+		"archiver_app shop 10.0.0.7(51234) SELECT": "backends",
+		"archiver shop 10.0.0.7(51234) SELECT":     "backends",
+		"logger logger [local] idle":               "backends",
+		"startup_etl shop [local] INSERT":          "backends",
+		"walsender_app shop ::1(40000) SELECT":     "backends",
+		"wal sender [local] idle":                  "backends",
+		"autovacuum shop 10.0.0.7(51234) SELECT":   "backends",
+		"x: checkpointer shop 10.0.0.7(5) SELECT":  "backends",
+		// A worker of an extension.
+		"archivers": "workers",
 	} {
 		for _, cluster := range []string{"", "15/main", "a: b"} {
 			shown := "postgres: " + text
@@ -82,6 +93,18 @@ func TestPostgresPart(t *testing.T) {
 		if !slices.Contains(Parts(engine.PostgreSQL), want) {
 			t.Errorf("part %q is not known", want)
 		}
+	}
+}
+
+// A session whose user is called like a background process of a cluster names no cluster.
+func TestClusterFromTitles(t *testing.T) {
+	session := &procfs.Process{Args: []string{"postgres: 9/x: checkpointer shop 10.0.0.7(51234) SELECT"}}
+	real := &procfs.Process{Args: []string{"postgres: 15/main: checkpointer "}}
+	if got := clusterFromTitles([]*procfs.Process{session, real}); got != "15/main" {
+		t.Errorf("cluster %q", got)
+	}
+	if got := clusterFromTitles([]*procfs.Process{session}); got != "" {
+		t.Errorf("cluster %q", got)
 	}
 }
 

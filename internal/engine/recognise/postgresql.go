@@ -191,22 +191,22 @@ func clusterFromTitles(children []*procfs.Process) string {
 		if len(c.Args) == 0 || strings.Count(c.Args[0], ": ") < 2 {
 			continue
 		}
-		if m := postgresAlways.FindStringSubmatch(options.Title(c)); m != nil {
+		title := options.Title(c)
+		if m := postgresAlways.FindStringSubmatch(title); m != nil && !isPostgresBackend(title) {
 			return m[1]
 		}
 	}
 	return ""
 }
 
-// postgresParts maps the start of a title, "postgres: " and the cluster's name taken off, to the part.
+// postgresParts maps the first words of a title, "postgres: " and the cluster's name taken off, to the part.
 // Titles up to version 10 say "writer process" and the like. Source: proctypelist.h of PostgreSQL 18 and
 // the init_ps_display calls of 9.6 to 18.
-var postgresParts = []struct{ prefix, part string }{
+var postgresParts = []struct{ words, part string }{
 	{"walwriter", "walwriter"}, {"wal writer", "walwriter"},
 	{"checkpointer", "checkpointer"},
 	{"background writer", "bgwriter"}, {"writer process", "bgwriter"},
-	{"autovacuum ", "autovacuum"},
-	{"walsender", "walsender"}, {"wal sender", "walsender"},
+	{"autovacuum", "autovacuum"},
 	{"walreceiver", "walreceiver"}, {"wal receiver", "walreceiver"},
 	{"walsummarizer", "summarizer"},
 	{"archiver", "archiver"},
@@ -236,8 +236,9 @@ func isPostgresBackend(text string) bool {
 	return false
 }
 
-// postgresPart returns the part of a child. A title that is no session's and not known belongs to a
-// background worker of an extension.
+// postgresPart returns the part of a child. A title with a client's address is a session's, whatever its user is
+// called, or a WAL sender's, which a session of a user called "walsender" cannot be told from. A title that is not
+// known belongs to a background worker of an extension.
 func postgresPart(p *procfs.Process, cluster string) string {
 	text, titled := strings.CutPrefix(options.Title(p), "postgres: ")
 	if !titled {
@@ -247,13 +248,20 @@ func postgresPart(p *procfs.Process, cluster string) string {
 		text = strings.TrimPrefix(text, cluster+": ")
 	}
 	text = strings.TrimSpace(text)
+	begins := func(words string) bool {
+		rest, is := strings.CutPrefix(text, words)
+		return is && (rest == "" || rest[0] == ' ')
+	}
+	switch {
+	case begins("walsender"), begins("wal sender process"):
+		return "walsender"
+	case isPostgresBackend(text):
+		return "backends"
+	}
 	for _, known := range postgresParts {
-		if strings.HasPrefix(text, known.prefix) {
+		if begins(known.words) {
 			return known.part
 		}
-	}
-	if isPostgresBackend(text) {
-		return "backends"
 	}
 	return "workers"
 }

@@ -350,7 +350,7 @@ func TestRecogniseMySQL(t *testing.T) {
 
 // withoutProcess prints an instance without what the test table leaves out.
 func withoutProcess(i engine.Instance) string {
-	i.Main, i.User, i.Members, i.Evidence, i.Seen = procfs.ID{}, "", nil, nil, false
+	i.Main, i.User, i.Members, i.Evidence, i.Seen, i.Addresses = procfs.ID{}, "", nil, nil, false, nil
 	type plain engine.Instance // without its String method
 	return fmt.Sprintf("%+v", plain(i))
 }

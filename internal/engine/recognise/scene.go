@@ -3,6 +3,7 @@ package recognise
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 
@@ -137,6 +138,9 @@ func (s *scene) listen(inst *engine.Instance, told endpoints, usual int) (signal
 			sockets = append(sockets, l.Address)
 		case l.Port != 0:
 			inst.Ports = append(inst.Ports, l.Port)
+			if at, err := netip.ParseAddrPort(l.Address); err == nil {
+				inst.Addresses = append(inst.Addresses, netip.AddrPortFrom(at.Addr().Unmap(), at.Port()))
+			}
 		}
 	}
 	if len(inst.Ports) == 0 && len(sockets) == 0 {

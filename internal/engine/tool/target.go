@@ -22,6 +22,8 @@ type Target struct {
 	// said are the words that told it, for people. A variable of the environment is only named: passwords are
 	// given in it.
 	SaidDir, SaidConfig, SaidSID string
+
+	socketFirst bool // as of its dialect, unless it was told to use TCP
 }
 
 // Point is one address of a server.
@@ -42,9 +44,9 @@ func (t *Target) add(p Point, said string) {
 	t.Points = append(t.Points, p)
 }
 
-// Remote says whether every address is on another host, as far as their texts tell.
-func (t *Target) Remote() bool {
-	return len(t.Points) > 0 && !slices.ContainsFunc(t.Points, func(p Point) bool { return LocalHost(p.Host) })
+// Tells says whether an address tells one server of a host apart: by a socket, or by a port that counts.
+func (t *Target) Tells(p Point) bool {
+	return p.Socket != "" || p.Port != 0 && !(t.socketFirst && (p.Host == "" || p.Host == "localhost"))
 }
 
 // LocalHost says whether a host's name or address is this host by itself. Another name of it is not known to be.
@@ -60,8 +62,8 @@ func LocalHost(name string) bool {
 }
 
 func (d *dialect) target(r options.Reader, p *procfs.Process, env func() map[string]string) Target {
-	var t Target
 	opts := options.LongOptions(p.Args, d.short)
+	t := Target{socketFirst: d.socketFirst && !strings.EqualFold(opts["protocol"], "tcp")}
 	first := func(names []string) (value, name string) {
 		for _, name := range names {
 			if v := opts[name]; v != "" {
@@ -255,6 +257,7 @@ func (t *Target) FromOptionFile(text, said string) {
 		if pt.Port == 0 {
 			pt.Port = portNumber(config[section+".port"])
 		}
+		t.socketFirst = t.socketFirst && !strings.EqualFold(config[section+".protocol"], "tcp")
 	}
 	t.add(pt, said)
 }
@@ -265,6 +268,10 @@ type dialect struct {
 	port, host, socket, dataDir, config []string          // long options
 	uri                                 []string          // options with an address of one of many forms
 	env                                 envDialect
+	// socketFirst says that the client library ignores a port and takes the default Unix socket where no host is given
+	// or "localhost". MariaDB's programs alone take TCP then, from 10.6.1 on, and only with the port on the command
+	// line: which release a program is of cannot be seen.
+	socketFirst bool
 	// more finds what options and variables do not say; nil for nothing.
 	more func(s options.Reader, p *procfs.Process, t *Target)
 }
@@ -273,8 +280,8 @@ type envDialect struct{ port, host, socket, dataDir, sid, uri []string }
 
 var (
 	mysqlDialect = dialect{
-		short: map[string]string{"-P": "port", "-h": "host", "-S": "socket"},
-		port:  []string{"port"}, host: []string{"host"}, socket: []string{"socket"}, dataDir: []string{"datadir"},
+		short: map[string]string{"-P": "port", "-h": "host", "-S": "socket"}, socketFirst: true,
+		port: []string{"port"}, host: []string{"host"}, socket: []string{"socket"}, dataDir: []string{"datadir"},
 		config: []string{"defaults-file", "defaults-extra-file"},
 		env: envDialect{port: []string{"MYSQL_TCP_PORT"}, socket: []string{"MYSQL_UNIX_PORT"},
 			host: []string{"MYSQL_HOST"}},
@@ -287,8 +294,8 @@ var (
 	}
 	// toolkitDialect has the address in an operand too: "h=localhost,P=3307,D=shop,t=orders".
 	toolkitDialect = dialect{
-		short: map[string]string{"-P": "port", "-h": "host", "-S": "socket", "-F": "defaults-file"},
-		port:  []string{"port"}, host: []string{"host"}, socket: []string{"socket"}, config: []string{"defaults-file"},
+		short: map[string]string{"-P": "port", "-h": "host", "-S": "socket", "-F": "defaults-file"}, socketFirst: true,
+		port: []string{"port"}, host: []string{"host"}, socket: []string{"socket"}, config: []string{"defaults-file"},
 		more: func(_ options.Reader, p *procfs.Process, t *Target) {
 			for _, arg := range options.Operands(p.Args) {
 				if pt, ok := parsePairs(strings.Split(arg, ","), "h", "P", "S"); ok {
