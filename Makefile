@@ -53,8 +53,8 @@ test: ## install what is missing and run everything but the linter: the whole pr
 .PHONY: test-long
 # What is shorter in `make test`, and how long it is here: property checks (25; 2,000 under the race detector), random
 # sequences of changes (5; 500, and 50 on the real kernel), failing calls of the disk (every tenth; every one), inputs
-# of fuzz targets (3,000, or a second of CPU time, from the seeds; 100,000, or five minutes, from what is kept
-# of earlier runs), steps of an apply after which it is killed and rolled back (every third; every one), records of the
+# of fuzz targets (3,000, or a second of CPU time, from the seeds; 100,000, or five minutes, guided by the code that
+# inputs reach, from what is kept of earlier runs), steps of an apply after which it is killed and rolled back (every third; every one), records of the
 # journal that are damaged (every fourth; every one), moments at which proofs end (INTERRUPTS), churn beside the agent (8 s; CHURN), and
 # what SPAN, KILLS and PROBES say in scripts/test-root. Only here (LONG=1): the demo interrupted and killed, and a run in a
 # peer's arm (another scenario is, at five moments, in `make test`), and on servers that exist; packages made twice; a change
@@ -64,7 +64,7 @@ test: ## install what is missing and run everything but the linter: the whole pr
 test-long: ## the same and the linter, harder: race detector, 80 times the property checks, all failures of the disk, 500 random sequences, long fuzzing, the full demo, the lab
 	@LONG=1 scripts/deps
 	@scripts/steps build lint race page-test
-	@FUZZ_CORPUS="$$(go env GOCACHE)/fuzz" $(MAKE) --no-print-directory fuzz FUZZ_INPUTS=100000 FUZZ_SECONDS=300
+	@GUIDED=1 FUZZ_CORPUS="$$(go env GOCACHE)/fuzz" $(MAKE) --no-print-directory fuzz FUZZ_INPUTS=100000 FUZZ_SECONDS=300
 	SEQUENCES=500 go test -count 1 -timeout 60m -run TestAnySequenceIsGivenBack ./internal/control
 	FAULTS=all go test -count 1 -timeout 30m -run 'TestVerbsOnAFailingDisk|TestKilledBetweenAnyTwoWrites' ./internal/control
 	@scripts/ansible-deps $(ANSIBLE)
@@ -110,7 +110,7 @@ unit: ## every test that needs neither root nor a server; properties are checked
 	GOGC=400 RAPID_CHECKS=25 $(IN_MEMORY) go test -p 4 -parallel 4 ./...
 
 .PHONY: fuzz
-fuzz: ## every fuzz target, for some seconds
+fuzz: ## every fuzz target, for some seconds (GUIDED=1: by the code that inputs reach)
 	@scripts/fuzz $(FUZZ_INPUTS) $(FUZZ_SECONDS)
 
 .PHONY: scripts
