@@ -1,0 +1,48 @@
+package control
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"bulkhead/internal/api"
+	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/state"
+)
+
+// freezeSite is a machine with a group that holds a process, and another one.
+func freezeSite(t *testing.T) (m *machine, member, other procfs.ID) {
+	t.Helper()
+	m = newMachine(t, "252.39")
+	member, other = m.start("/usr/bin/backup all"), m.start("/usr/bin/report")
+	m.apply("groups:\n  jobs:\n    role: helper\n    match: [{exe: backup}]\n    tasks: 50\n" +
+		"    groups: {night: {match: [{exe: nothing}], tasks: 20}}\n")
+	return m, member, other
+}
+
+func (m *machine) freeze(span time.Duration) []state.Freeze {
+	m.t.Helper()
+	reply, err := m.do(api.Request{Verb: "freeze", Groups: []string{"jobs"}, For: span})
+	m.must(err)
+	return reply.Frozen
+}
+
+// Nobody is moved into a group that is stopped, or below one.
+func TestNobodyIsMovedIntoAFrozenGroup(t *testing.T) {
+	m, _, other := freezeSite(t)
+	m.freeze(time.Hour)
+	for _, group := range []string{"jobs", "jobs/night"} {
+		_, err := m.do(api.Request{Verb: "move", Group: group, PIDs: []int{other.PID}, Force: true, Reason: "test"})
+		if api.CodeOf(err) != api.CodeRefused || !strings.Contains(err.Error(), `group "jobs" is frozen until `) ||
+			api.HintOf(err) != "`bulkhead thaw jobs` lets it run" {
+			t.Errorf("move into %s: code %d, %v, hint %q", group, api.CodeOf(err), err, api.HintOf(err))
+		}
+	}
+	if at := m.where(other); at != "/" {
+		t.Errorf("it is in %s", at)
+	}
+	_, err := m.do(api.Request{Verb: "thaw", Groups: []string{"jobs"}})
+	m.must(err)
+	_, err = m.do(api.Request{Verb: "move", Group: "jobs", PIDs: []int{other.PID}})
+	m.must(err)
+}
