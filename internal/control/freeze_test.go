@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"bulkhead/internal/api"
+	"bulkhead/internal/freeze"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/state"
 )
@@ -27,6 +28,14 @@ func (m *machine) freeze(span time.Duration) []state.Freeze {
 	return reply.Frozen
 }
 
+// stopped says whether the kernel holds the group.
+func (m *machine) stopped() bool {
+	m.t.Helper()
+	is, err := m.kernel.Frozen(at("/bulkhead.jobs.slice"))
+	m.must(err)
+	return is
+}
+
 // Nobody is moved into a group that is stopped, or below one.
 func TestNobodyIsMovedIntoAFrozenGroup(t *testing.T) {
 	m, _, other := freezeSite(t)
@@ -45,4 +54,20 @@ func TestNobodyIsMovedIntoAFrozenGroup(t *testing.T) {
 	m.must(err)
 	_, err = m.do(api.Request{Verb: "move", Group: "jobs", PIDs: []int{other.PID}})
 	m.must(err)
+}
+
+// A clock that is set back makes no freeze longer.
+func TestFreezeEndsAlsoByAClockThatWasSetBack(t *testing.T) {
+	m, _, _ := freezeSite(t)
+	ends := m.freeze(time.Second)[0].Ends
+	was := time.Now().Add(-time.Hour)
+	m.must(freeze.ThawDue(t.Context(), m.Reconciler.Controller, was))
+	if !m.stopped() && time.Now().Before(ends) {
+		t.Error("ended before its time")
+	}
+	time.Sleep(time.Until(ends) + 50*time.Millisecond)
+	m.must(freeze.ThawDue(t.Context(), m.Reconciler.Controller, was))
+	if m.stopped() {
+		t.Error("still stopped")
+	}
 }

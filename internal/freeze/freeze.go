@@ -49,11 +49,12 @@ func Freeze(ctx context.Context, c *transaction.Controller, r api.Request, reply
 		return nil
 	}
 	ends := time.Now().Add(r.For).Round(0) // as it is read back: without the monotonic clock
+	endsAfter := procfs.SinceBoot() + r.For
 	freezes := slices.DeleteFunc(slices.Clone(s.Freezes),
 		func(f state.Freeze) bool { return slices.Contains(r.Groups, f.Group) })
 	for _, group := range r.Groups {
-		reply.Frozen = append(reply.Frozen, state.Freeze{Group: group, Ends: ends, By: r.By, Reason: r.Reason,
-			Boot: v.Facts.BootID, Owner: r.Caller.OwnerID()})
+		reply.Frozen = append(reply.Frozen, state.Freeze{Group: group, Ends: ends, EndsAfter: endsAfter, By: r.By,
+			Reason: r.Reason, Boot: v.Facts.BootID, Owner: r.Caller.OwnerID()})
 	}
 	// The record goes first: a freeze nobody knows of has no end.
 	if err := c.Store.Save(state.DocFreezes, append(freezes, reply.Frozen...)); err != nil {
@@ -290,7 +291,8 @@ func anyDue(c *transaction.Controller, now time.Time) (bool, error) {
 	if err != nil {
 		return false, api.Errorf(api.CodeFailed, "", "%w", err)
 	}
-	return slices.ContainsFunc(d.Freezes, func(f state.Freeze) bool { return f.Ended(now) }), nil
+	sinceBoot := procfs.SinceBoot()
+	return slices.ContainsFunc(d.Freezes, func(f state.Freeze) bool { return f.Ended(now, sinceBoot) }), nil
 }
 
 // ThawDueLocked ends the freezes whose time is over and that nobody ended: no agent runs, and the command that
@@ -304,8 +306,9 @@ func ThawDueLocked(ctx context.Context, c *transaction.Controller, now time.Time
 		return err
 	}
 	r := api.Request{Verb: "thaw", By: ownName(c), Reason: "the freeze has ended"}
+	sinceBoot := procfs.SinceBoot()
 	for _, f := range s.Freezes {
-		if f.Ended(now) {
+		if f.Ended(now, sinceBoot) {
 			r.Groups = append(r.Groups, f.Group)
 		}
 	}
