@@ -1,6 +1,8 @@
 package control
 
 import (
+	"context"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -69,5 +71,71 @@ func TestFreezeEndsAlsoByAClockThatWasSetBack(t *testing.T) {
 	m.must(freeze.ThawDue(t.Context(), m.Reconciler.Controller, was))
 	if m.stopped() {
 		t.Error("still stopped")
+	}
+}
+
+// outlast is what the watchdog of freezes does once their maker is gone.
+func (m *machine) outlast(own []state.Freeze) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		done <- freeze.Outlast(context.Background(), m.Reconciler.Controller,
+			strconv.FormatInt(own[0].Ends.UnixNano(), 36))
+	}()
+	return done
+}
+
+// A freeze that nobody ends is ended by its watchdog, which goes when there is nothing left to do.
+func TestWatchdogEndsAFreeze(t *testing.T) {
+	t.Parallel()
+	jobs := []string{"jobs"}
+	for name, c := range map[string]struct {
+		span time.Duration
+		then *api.Request
+		left bool
+	}{
+		"nobody else does":        {500 * time.Millisecond, nil, false},
+		"thawed":                  {time.Hour, &api.Request{Verb: "thaw", Groups: jobs}, false},
+		"frozen anew":             {time.Hour, &api.Request{Verb: "freeze", Groups: jobs, For: time.Hour}, true},
+		"everything was released": {time.Hour, &api.Request{Verb: "release", All: true}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m, _, _ := freezeSite(t)
+			own := m.freeze(c.span)
+			if !m.stopped() {
+				t.Fatal("not stopped")
+			}
+			if c.then != nil {
+				_, err := m.do(*c.then)
+				m.must(err)
+			}
+			select {
+			case err := <-m.outlast(own):
+				m.must(err)
+			case <-time.After(time.Minute):
+				t.Fatal("it does not end")
+			}
+			if c.then != nil && c.then.Verb == "release" {
+				return // with its directories
+			}
+			if m.stopped() != c.left {
+				t.Errorf("stopped: %t", !c.left)
+			}
+		})
+	}
+}
+
+// Where no watchdog can be there to end a freeze, nothing is stopped.
+func TestFreezeNeedsItsWatchdog(t *testing.T) {
+	m, _, _ := freezeSite(t)
+	m.Watchdog = []string{"-test.no-such-flag"} // of this test's program
+	_, err := m.do(api.Request{Verb: "freeze", Groups: []string{"jobs"}, For: time.Hour})
+	if err == nil || !strings.Contains(err.Error(), "start watchdog") || api.HintOf(err) != "nothing was stopped" {
+		t.Errorf("%v, hint %q", err, api.HintOf(err))
+	}
+	var kept []state.Freeze
+	_, failed := m.Store.Load(state.DocFreezes, &kept)
+	if m.must(failed); m.stopped() || len(kept) > 0 {
+		t.Errorf("stopped %t, recorded %+v", m.stopped(), kept)
 	}
 }
