@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"bulkhead/internal/api"
+	"bulkhead/internal/cgroup"
+	"bulkhead/internal/cgroup/cgroupfake"
 	"bulkhead/internal/freeze"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/state"
@@ -137,5 +139,52 @@ func TestFreezeNeedsItsWatchdog(t *testing.T) {
 	_, failed := m.Store.Load(state.DocFreezes, &kept)
 	if m.must(failed); m.stopped() || len(kept) > 0 {
 		t.Errorf("stopped %t, recorded %+v", m.stopped(), kept)
+	}
+}
+
+// On cgroup v1, who comes to a frozen group is stopped too, in the freezer of the nearest that is frozen, and goes back
+// with the thaw.
+func TestWhoComesToAFrozenGroupIsStopped(t *testing.T) {
+	m := newTrees(t)
+	m.start("/usr/bin/backup all")
+	m.apply("groups:\n  jobs:\n    role: helper\n    match: [{exe: backup}]\n    cpu: {weight: 50}\n" +
+		"    groups: {night: {match: [{exe: report}], cpu: {weight: 20}}}\n")
+	for _, group := range []string{"jobs/night", "jobs"} {
+		m.must(api.Request{Verb: "freeze", Groups: []string{group}, For: time.Hour})
+	}
+	late := map[procfs.ID]string{m.start("/usr/bin/backup more"): "/bulkhead.jobs",
+		m.start("/usr/bin/report"): "/bulkhead.jobs/night"}
+	stranger := m.start("/usr/bin/other")
+	past, err := m.Host.Proc.Processes(procfs.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	moves := 0
+	m.refuse = func(o cgroupfake.Operation) error {
+		if o.Op == "write" && o.File.Name == "cgroup.procs" {
+			moves++
+		}
+		return nil
+	}
+	for range 2 { // the second time the table is of the past
+		if err := freeze.Tend(t.Context(), m.Controller, past, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		for id, dir := range late {
+			at := m.where(id)["freezer"]
+			is, err := m.kernel.Frozen(cgroup.Dir{Hierarchy: "freezer", Path: at})
+			if at != dir || err != nil || !is {
+				t.Errorf("process %d is in %s, stopped %t, %v; want it in %s", id.PID, at, is, err, dir)
+			}
+		}
+	}
+	if at := m.where(stranger)["freezer"]; at != "/" || moves != len(late) {
+		t.Errorf("one of no group is in %s; %d moves", at, moves)
+	}
+	m.must(api.Request{Verb: "thaw", Groups: []string{"jobs", "jobs/night"}})
+	for id := range late {
+		if at := m.where(id)["freezer"]; at != "/" {
+			t.Errorf("thawed, process %d is in %s", id.PID, at)
+		}
 	}
 }
