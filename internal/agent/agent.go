@@ -132,7 +132,7 @@ func (a *Agent) look(ctx context.Context, full bool, why reason) {
 		a.placements.forget()
 	}
 	// Whatever went wrong: a freeze ends on time.
-	err = errors.Join(err, a.unlessLocked(freeze.ThawDue(ctx, a.control.Controller, time.Now())))
+	err = errors.Join(err, a.unlessLocked(freeze.Tend(ctx, a.control.Controller, procs, time.Now())))
 	if !a.locked {
 		a.lockedSince = time.Time{}
 	}

@@ -282,6 +282,36 @@ func TestEndsOverridesAndFreezesOnTime(t *testing.T) {
 	soon(t, "the placement by hand to end", func() bool { return s.group(other.PID) == "-" })
 }
 
+// One that comes to a frozen group stops, and the end lets it go.
+func TestStopsWhoComesToAFrozenGroup(t *testing.T) {
+	s := newSite(t)
+	argument, rule := mark(61007)
+	s.start(time.Hour)
+	s.apply("groups:\n  a: {role: batch, match: [{cmdline: '" + rule + "'}], cpu: {limit: 1}}\n")
+	s.must(api.Request{Verb: "freeze", Groups: []string{"a"}, For: time.Hour})
+	id := testhost.Spawn(t, "sleep", argument)
+	soon(t, "it to be placed", func() bool { return s.group(id.PID) == "a" })
+	freezer := func() string {
+		procs, err := host.New("/").Proc.Processes(procfs.Options{PIDs: []int{id.PID}})
+		if err != nil || len(procs) != 1 {
+			t.Fatal(procs, err)
+		}
+		return procs[0].Cgroups["freezer"]
+	}
+	soon(t, "it to be stopped", func() bool { return freezer() == "/"+s.root+"/a" })
+	if is, err := s.tree.Frozen(cgroup.Dir{Hierarchy: "freezer", Path: freezer()}); !is || err != nil {
+		t.Errorf("stopped %t, %v", is, err)
+	}
+	s.looked(3)
+	if text := s.agentError(); text != "" {
+		t.Errorf("the agent says %s", text)
+	}
+	s.must(api.Request{Verb: "thaw", Groups: []string{"a"}})
+	if at := freezer(); at != "/" || s.group(id.PID) != "a" {
+		t.Errorf("thawed, it is in %s, of group %s", at, s.group(id.PID))
+	}
+}
+
 func TestSurvivesAPolicyThatNoLongerParses(t *testing.T) {
 	s := newSite(t)
 	argument, rule := mark(61004)

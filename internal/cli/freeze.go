@@ -25,7 +25,8 @@ func freezeCmd(s *session) *cobra.Command {
 		Use:   "freeze GROUP… --for 10m",
 		Short: "stop a group's processes, always with an end",
 		Long: `freeze stops every process of a group until the time given is over or thaw is called. The agent ends it;
-without one this command stays in the foreground and ends it itself, also on Ctrl-C.`,
+without one this command stays in the foreground and ends it itself, also on Ctrl-C. When whoever is to end it was
+killed, a process of its own does, some seconds later.`,
 		Args: usage.AtLeast(1, "say which group: freeze GROUP --for 10m"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := ch.request("freeze")

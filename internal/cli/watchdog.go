@@ -12,6 +12,7 @@ import (
 
 	"bulkhead/internal/confirm"
 	"bulkhead/internal/control"
+	"bulkhead/internal/freeze"
 	"bulkhead/internal/sloloop"
 	"bulkhead/internal/transaction"
 	"bulkhead/internal/watchdog"
@@ -19,7 +20,7 @@ import (
 
 // watchdogCmd is for the program itself: whoever changes interfaces starts it.
 func watchdogCmd(s *session) *cobra.Command {
-	var trial string
+	var trial, frozen string
 	squeezed := false
 	c := &cobra.Command{
 		Use: "watchdog", Short: "take a change back whose maker is gone", Hidden: true, Args: cobra.NoArgs,
@@ -32,7 +33,14 @@ func watchdogCmd(s *session) *cobra.Command {
 				return err
 			}
 			if trial != "" {
-				return watchTrial(cmd.Context(), s, trial)
+				return outlive(cmd.Context(), s, func(ctx context.Context, c *transaction.Controller) error {
+					return confirm.NewSupervisor(c, trial, control.ApplyRest(c)).Run(ctx)
+				})
+			}
+			if frozen != "" {
+				return outlive(cmd.Context(), s, func(ctx context.Context, c *transaction.Controller) error {
+					return freeze.Outlast(ctx, c, frozen)
+				})
 			}
 			if squeezed {
 				return watchdog.Watch(context.WithoutCancel(cmd.Context()), s.in, s.stdout,
@@ -63,11 +71,12 @@ func watchdogCmd(s *session) *cobra.Command {
 	c.Flags().BoolVar(&squeezed, "squeezed", false,
 		"give back what the agent has lowered for databases, once it is gone")
 	c.Flags().StringVar(&trial, "trial", "", "the `id` of a change that somebody has to confirm")
+	c.Flags().StringVar(&frozen, freeze.WatchdogFlag[2:], "", "the `id` of freezes that somebody has to end")
 	return c
 }
 
-// watchTrial undoes a change that nobody confirms in time.
-func watchTrial(ctx context.Context, s *session, id string) error {
+// outlive tends to something once its maker has left it, until that is over.
+func outlive(ctx context.Context, s *session, tend func(context.Context, *transaction.Controller) error) error {
 	c, err := s.open()
 	if err != nil {
 		watchdog.Refuse(s.stdout, err)
@@ -76,5 +85,5 @@ func watchTrial(ctx context.Context, s *session, id string) error {
 	defer c.Close()
 	c.LockWait = time.Minute // late is better than never
 	return watchdog.Outlive(context.WithoutCancel(ctx), s.in, s.stdout,
-		confirm.NewSupervisor(c, id, control.ApplyRest(c)).Run)
+		func(ctx context.Context) error { return tend(ctx, c) })
 }

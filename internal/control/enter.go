@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"time"
@@ -47,13 +48,13 @@ type Entry struct {
 // its own, for whose start the lock is not held. The end of ctx ends all waiting.
 //
 // The look at the host is taken before the lock, since many commands may start at once, as cron's do; it is taken again
-// when what is applied changed meanwhile.
+// when what is asked of groups changed meanwhile.
 func Enter(ctx context.Context, c *transaction.Controller, e Entry) error {
 	v, before, err := c.Membership(ctx)
 	if err != nil {
 		return err
 	}
-	n := &entering{Controller: c, Entry: e, v: v, revision: before.Applied.Revision}
+	n := &entering{Controller: c, Entry: e, v: v, seen: before}
 	err = n.whileLocked(ctx, func() error {
 		err := n.refresh(ctx)
 		if err == nil {
@@ -91,9 +92,9 @@ type entering struct {
 	*transaction.Controller
 	Entry
 
-	v        *transaction.View
-	revision int            // of the policy that v was made with
-	self     procfs.Process // as it was before
+	v    *transaction.View
+	seen *state.Documents // that v was made with
+	self procfs.Process   // as it was before
 }
 
 // whileLocked does a part of an entry when it is its turn, with the lock held.
@@ -114,7 +115,7 @@ func (n *entering) whileLocked(ctx context.Context, do func() error) error {
 }
 
 // refresh settles what a crash left, whose documents may hold pins that would replace ours, and looks again when what
-// is applied is not what was. The caller holds the lock.
+// is asked of groups is not what was. The caller holds the lock.
 func (n *entering) refresh(ctx context.Context) error {
 	var mended transaction.Outcome
 	if err := n.Recover(ctx, &mended); err != nil {
@@ -127,14 +128,21 @@ func (n *entering) refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.Applied != nil && mended.Recovered == "" && s.Applied.Revision == n.revision {
+	if mended.Recovered == "" && asksTheSame(*s, *n.seen) {
 		return nil
 	}
 	v, s, err := n.Membership(ctx)
 	if err == nil {
-		n.v, n.revision = v, s.Applied.Revision
+		n.v, n.seen = v, s
 	}
 	return err
+}
+
+// asksTheSame says whether two readings of the documents ask the same of groups, whoever is pinned to one: each command
+// that enters is.
+func asksTheSame(a, b state.Documents) bool {
+	a.Pins, a.Ended, b.Pins, b.Ended = nil, nil, nil, nil
+	return reflect.DeepEqual(a, b)
 }
 
 // record checks that the process may enter, and records where it comes from and its pin. The caller holds the lock.

@@ -32,7 +32,7 @@ func move(ctx context.Context, c *transaction.Controller, r api.Request, reply *
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(transaction.RefuseReleased(s, r.Group),
+	if err := errors.Join(transaction.RefuseReleased(s, r.Group), freeze.RefuseFrozen(s, r.Group),
 		access.May(r.Caller, v.Snapshot, r.Group, policy.MayMove),
 		access.MayTake(r.Caller, v.Snapshot, c.Host, procs...), freeze.MayLeave(c, v.Facts, s, procs...)); err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -49,11 +50,17 @@ func Freeze(ctx context.Context, c *transaction.Controller, r api.Request, reply
 		return nil
 	}
 	ends := time.Now().Add(r.For).Round(0) // as it is read back: without the monotonic clock
+	endsAfter := procfs.SinceBoot() + r.For
+	leave, err := transaction.StartAlone(ctx, c, WatchdogFlag, idOf(ends))
+	if err != nil {
+		return api.Errorf(api.CodeFailed, "nothing was stopped", "%w", err)
+	}
+	defer leave()
 	freezes := slices.DeleteFunc(slices.Clone(s.Freezes),
 		func(f state.Freeze) bool { return slices.Contains(r.Groups, f.Group) })
 	for _, group := range r.Groups {
-		reply.Frozen = append(reply.Frozen, state.Freeze{Group: group, Ends: ends, By: r.By, Reason: r.Reason,
-			Boot: v.Facts.BootID, Owner: r.Caller.OwnerID()})
+		reply.Frozen = append(reply.Frozen, state.Freeze{Group: group, Ends: ends, EndsAfter: endsAfter, By: r.By,
+			Reason: r.Reason, Boot: v.Facts.BootID, Owner: r.Caller.OwnerID()})
 	}
 	// The record goes first: a freeze nobody knows of has no end.
 	if err := c.Store.Save(state.DocFreezes, append(freezes, reply.Frozen...)); err != nil {
@@ -69,6 +76,12 @@ func Freeze(ctx context.Context, c *transaction.Controller, r api.Request, reply
 	transaction.Note(c, r, reply, reply.Text)
 	return nil
 }
+
+// WatchdogFlag has `bulkhead watchdog` outlast the freezes of one request, whose id follows.
+const WatchdogFlag = "--freeze"
+
+// idOf tells the freezes of one request from those of any other: by their end.
+func idOf(ends time.Time) string { return strconv.FormatInt(ends.UnixNano(), 36) }
 
 // takeBack undoes a freeze that failed half way. The record of one that cannot be undone stays, so that it
 // is tried again at its end.
@@ -267,13 +280,18 @@ func MayLeave(c *transaction.Controller, f *host.Facts, s *state.Documents, proc
 	return nil
 }
 
-// ThawDue wakes the groups whose freeze has ended. The agent calls it on every look; it does not wait for the lock.
+// ThawDue wakes the groups whose freeze has ended. It does not wait for the lock.
 func ThawDue(ctx context.Context, c *transaction.Controller, now time.Time) error {
+	return thawDueWithin(ctx, c, 0, now)
+}
+
+// thawDueWithin is ThawDue that waits so long for the lock.
+func thawDueWithin(ctx context.Context, c *transaction.Controller, wait time.Duration, now time.Time) error {
 	due, err := anyDue(c, now)
 	if err != nil || !due {
 		return err
 	}
-	lock, err := c.LockWithin(ctx, 0, "thaw", ownName(c))
+	lock, err := c.LockWithin(ctx, wait, "thaw", ownName(c))
 	if err != nil {
 		return err
 	}
@@ -290,7 +308,8 @@ func anyDue(c *transaction.Controller, now time.Time) (bool, error) {
 	if err != nil {
 		return false, api.Errorf(api.CodeFailed, "", "%w", err)
 	}
-	return slices.ContainsFunc(d.Freezes, func(f state.Freeze) bool { return f.Ended(now) }), nil
+	sinceBoot := procfs.SinceBoot()
+	return slices.ContainsFunc(d.Freezes, func(f state.Freeze) bool { return f.Ended(now, sinceBoot) }), nil
 }
 
 // ThawDueLocked ends the freezes whose time is over and that nobody ended: no agent runs, and the command that
@@ -304,8 +323,9 @@ func ThawDueLocked(ctx context.Context, c *transaction.Controller, now time.Time
 		return err
 	}
 	r := api.Request{Verb: "thaw", By: ownName(c), Reason: "the freeze has ended"}
+	sinceBoot := procfs.SinceBoot()
 	for _, f := range s.Freezes {
-		if f.Ended(now) {
+		if f.Ended(now, sinceBoot) {
 			r.Groups = append(r.Groups, f.Group)
 		}
 	}

@@ -109,7 +109,7 @@ func groupStatus(c *transaction.Controller, v *transaction.View, s *state.Docume
 	}
 	for _, f := range s.Freezes {
 		if f.Group == name {
-			g.Frozen, g.Overdue = f.Until(), f.Ended(time.Now())
+			g.Frozen, g.Overdue = f.Until(), f.Ended(time.Now(), procfs.SinceBoot())
 		}
 	}
 	for _, sh := range v.Plan.Shares {

@@ -103,16 +103,22 @@ type Pin struct {
 
 // Freeze is a group whose processes are stopped until Ends.
 type Freeze struct {
-	Group  string    `json:"group"`
-	Ends   time.Time `json:"ends"`
-	By     string    `json:"by"`
-	Reason string    `json:"reason,omitempty"`
-	Boot   string    `json:"boot"`
-	Owner  int       `json:"owner,omitempty"` // user id of the owner of the group who began it; 0 is root
+	Group string    `json:"group"`
+	Ends  time.Time `json:"ends"`
+	// EndsAfter is Ends in the time since the boot (procfs.SinceBoot), which nobody sets; 0 in what an earlier version
+	// recorded.
+	EndsAfter time.Duration `json:"ends_after,omitzero"`
+	By        string        `json:"by"`
+	Reason    string        `json:"reason,omitempty"`
+	Boot      string        `json:"boot"`
+	Owner     int           `json:"owner,omitempty"` // user id of the owner of the group who began it; 0 is root
 }
 
-// Ended says whether the freeze's time is over.
-func (f Freeze) Ended(now time.Time) bool { return !now.Before(f.Ends) }
+// Ended says whether the freeze's time is over, by the clock or, since that may be set back, by the time since the
+// boot.
+func (f Freeze) Ended(now time.Time, sinceBoot time.Duration) bool {
+	return !now.Before(f.Ends) || f.EndsAfter > 0 && sinceBoot >= f.EndsAfter
+}
 
 // Until is the end, for people.
 func (f Freeze) Until() string { return f.Ends.Local().Format(time.DateTime) }

@@ -3,6 +3,7 @@ package transaction
 import (
 	"context"
 	"encoding/json"
+	"slices"
 
 	"bulkhead/internal/apply"
 	"bulkhead/internal/watchdog"
@@ -58,4 +59,18 @@ func peersOf(v *View) []string {
 		return nil // the way out is not held up
 	}
 	return v.Policy.Host.Peers()
+}
+
+// StartAlone starts a watchdog that goes on without its maker (watchdog.Outlive): this program, with more arguments. It
+// is there when this returns, and tends to what it is for once leave is called, or this process is dead. Where none is
+// wanted, as in tests, leave does nothing.
+func StartAlone(ctx context.Context, c *Controller, args ...string) (leave func(), err error) {
+	if len(c.Watchdog) == 0 {
+		return func() {}, nil
+	}
+	wd, err := watchdog.Start(ctx, append(slices.Clone(c.Watchdog), args...), watchdog.Order{Alone: true})
+	if err != nil {
+		return nil, err
+	}
+	return wd.Leave, nil
 }

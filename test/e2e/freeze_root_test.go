@@ -99,24 +99,38 @@ func TestSecondFreezeOutlastsTheFirst(t *testing.T) {
 	}
 }
 
-// kill -9 of the command that holds a freeze: status says so once it is overdue, and the next change ends it.
+// kill -9 of the command that holds a freeze: a process of its own ends it.
 func TestFreezeOfAKilledCommand(t *testing.T) {
 	s, id := freezeSite(t, 60043)
-	b := s.hold(id, "1s")
+	b := s.hold(id, "2s")
 	b.says("Ctrl-C")
 	b.signal(syscall.SIGKILL)
 	b.ends()
-	time.Sleep(1100 * time.Millisecond)
-	s.exits(0, []string{"FROZEN, OVERDUE", "bulkhead thaw batch"}, "status")
+	s.goesOn(id)
+}
+
+// goesOn waits for the end of a freeze that nobody is left to end.
+func (s *site) goesOn(id procfs.ID) {
+	s.t.Helper()
 	if !s.frozen(id) {
-		t.Fatal("nobody ended it, yet it runs")
+		s.t.Fatal("it runs before the end")
 	}
-	s.must("set", "batch:cpu.limit=0.5")
-	if s.frozen(id) {
-		t.Error("the next change left it frozen")
+	soon(s.t, "the end", func() bool { return !s.frozen(id) })
+	soon(s.t, "status to know", func() bool { return s.group("batch").Frozen == "" })
+	if text := s.must("history"); !strings.Contains(text, "the freeze has ended") {
+		s.t.Errorf("history:\n%s", text)
 	}
-	if r := s.exits(0, nil, "status"); strings.Contains(r.out, "FROZEN") {
-		t.Errorf("status:\n%s", r.out)
+}
+
+// An agent that is stopped, or killed, leaves no freeze behind without an end.
+func TestFreezeOutlivesTheAgent(t *testing.T) {
+	s, id := freezeSite(t, 60045)
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		a := s.agent()
+		s.must("freeze", "batch", "--for", "3s")
+		a.signal(sig)
+		a.ends()
+		s.goesOn(id)
 	}
 }
 

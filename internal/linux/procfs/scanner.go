@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"time"
 
 	"bulkhead/internal/linux/sysroot"
 
@@ -56,7 +57,11 @@ type mark struct {
 
 // NewScanner returns a scanner that has seen nothing yet.
 func (h FS) NewScanner() *Scanner {
-	return &Scanner{h: h, recheck: map[int]bool{}, clock: func() uint64 { return ticksSinceBoot(h.Root.Live()) }}
+	clock := func() uint64 { return uint64(SinceBoot()) / (1e9 / ticksPerSecond) }
+	if !h.Root.Live() { // a captured host stands still, long after
+		clock = func() uint64 { return 1 << 63 }
+	}
+	return &Scanner{h: h, recheck: map[int]bool{}, clock: clock}
 }
 
 // Recheck has these processes read from end to end at the next look, quick or full: after a move
@@ -345,13 +350,11 @@ func (s *Scanner) stat(pid int) (stat, error) {
 	return st, nil
 }
 
-// ticksSinceBoot is the time since boot in clock ticks. A captured host stands still, long after.
-func ticksSinceBoot(live bool) uint64 {
+// SinceBoot is the time since the boot of the live machine, suspended times too; nobody sets it.
+func SinceBoot() time.Duration {
 	var t unix.Timespec
-	if !live || unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) != nil {
-		return 1 << 63
-	}
-	return uint64(t.Nano()) / (1e9 / ticksPerSecond)
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // every kernel since 2.6.39 tells it
+	return time.Duration(t.Nano())
 }
 
 // Same compares all of two processes but State, Threads and Groups.
