@@ -179,7 +179,7 @@ func (a *Agent) mindTrial(ctx context.Context) {
 	a.onTrial = a.trials.Known()
 	a.mu.Unlock()
 	if err != nil && !errors.Is(err, context.Canceled) {
-		a.o.Log.Error("a change on trial is not taken care of; trying again", "err", err)
+		a.o.Log.Error("a change on trial is not taken care of as it should be; trying again", "err", err)
 	}
 }
 
