@@ -19,8 +19,8 @@ type Home struct {
 
 // Begin writes a transaction with its originals and returns when it is on disk. Nothing may be
 // changed on the host before. ID and Time are filled in here. It refuses (ErrPending) while an
-// earlier transaction has no end. One that moves processes and nothing else, for no history, from places that
-// are known already, has nothing that must outlive a power cut: it is written and not synced, as its end is.
+// earlier transaction has no end. One that moves processes and nothing else, for no history, into groups that
+// have their homes, has nothing that must outlive a power cut: it is written and not synced, as its end is.
 func (s *Store) Begin(t Txn) (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +100,7 @@ func (s *Store) within(op string, id uint64, sync bool, r record) error {
 }
 
 // Home records where members of a group come from, by hierarchy, and returns when that is on disk.
-// It does so once per source and group; directories that bulkhead made are nobody's home.
+// It does so for the first members of a group in each hierarchy; directories that bulkhead made are nobody's home.
 func (s *Store) Home(boot, group string, from map[string]string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
