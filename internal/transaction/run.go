@@ -43,8 +43,13 @@ func (c *Controller) Run(ctx context.Context, v *View, r api.Request, revision i
 	if err == nil && reply.Ran {
 		reply.Docs = nil // committed
 	}
-	if err == nil {
-		err = errors.Join(forgetUnits(c, v, result.LeftOut), settleNetwork(c, v, result.LeftOut))
+	if err != nil {
+		return err
+	}
+	err = errors.Join(forgetUnits(c, v, result.LeftOut), settleNetwork(c, v, result.LeftOut))
+	if err != nil && reply.Ran {
+		return api.Errorf(api.CodeFailed, "mend the disk below the state directory and do it again",
+			"%w, but what units and interfaces had before could not be brought up to date: %w", errInForce, err)
 	}
 	return err
 }
