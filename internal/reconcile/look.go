@@ -284,15 +284,18 @@ func (c *Reconciler) carryOut(ctx context.Context, v *transaction.View, s *state
 	} else if r.Reason == "" {
 		r.Reason = c.memory.broughtBack(v, time.Now())
 	}
+	docs, err := endedDocs(c.Store, v, s)
+	if err != nil {
+		return done, err
+	}
 	if len(v.Plan.Steps) > 0 {
 		done = puts(right, c.memory.members)
-		bar := func(group string, cause error) { c.memory.bar(group, s.Applied.Revision, cause) }
-		run := func() error { return c.RunOthers(ctx, v, r, s.Applied.Revision, reply, bar) }
-		var guarded bool
-		if guarded, err = openGuarded(ctx, c.Controller, v, s, r, reply, run); !guarded && err == nil {
-			err = run()
-		}
+		err = runWith(ctx, c, v, s, r, reply, docs)
 		c.tell(right, err, time.Now())
+	} else {
+		for name, doc := range docs {
+			err = errors.Join(err, c.Store.Save(name, doc))
+		}
 	}
 	if err == nil {
 		c.memory.settleLook(v, reply.LeftOut)
@@ -309,6 +312,23 @@ func (c *Reconciler) carryOut(ctx context.Context, v *transaction.View, s *state
 		err = nil
 	}
 	return done, err
+}
+
+// runWith runs the plan of a look together with documents, without the groups that hold the others up.
+func runWith(ctx context.Context, c *Reconciler, v *transaction.View, s *state.Documents, r api.Request,
+	reply *transaction.Outcome, docs map[string]any) error {
+	var stale error // documents that are not as they are to be
+	leave := func(group string, cause error) {
+		c.memory.bar(group, s.Applied.Revision, cause)
+		v.Release(group)
+		stale = errors.Join(stale, redo(c.Store, v, s, reply))
+	}
+	run := func() error { return c.RunOthers(ctx, v, r, s.Applied.Revision, reply, leave) }
+	guarded, err := openGuarded(ctx, c.Controller, v, s, r, reply, docs, run)
+	if !guarded && err == nil {
+		err = c.Commit(r, reply, docs, run)
+	}
+	return errors.Join(err, stale)
 }
 
 // tellAgain is how long the same correction is not told again: two that each put a value right would fill the log.
