@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"time"
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/change"
@@ -187,7 +186,7 @@ type run struct {
 	members membership
 	wants   map[change.Target]plan.Wanted // the plan's Want by target
 	// reclaims is when memory of a directory was first waited for.
-	reclaims map[cgroup.Dir]time.Time
+	reclaims map[cgroup.Dir]fall
 }
 
 // action is a step with what was found out about it.

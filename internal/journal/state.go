@@ -24,7 +24,7 @@ const (
 	kindMoves  = "moves"  // ID, Changes
 	kindForgo  = "forgo"  // ID, Seqs: of changes that were given up
 	kindLeft   = "left"   // ID, Changes: those that could not be undone
-	kindEnd    = "end"    // ID, Outcome, Note, Time
+	kindEnd    = "end"    // ID, Outcome, Note, Time, Untold
 	kindHome   = "home"   // Boot, Home
 	kindLost   = "lost"   // records before this one were damaged and are gone
 )
@@ -40,6 +40,7 @@ type record struct {
 	Seqs    []int     `json:"seqs,omitempty"`
 	Outcome string    `json:"outcome,omitempty"`
 	Note    string    `json:"note,omitempty"`
+	Untold  bool      `json:"untold,omitempty"` // it leaves no entry in the history
 	Time    time.Time `json:"time,omitzero"`
 	Home    *Home     `json:"home,omitempty"`
 	State   *snapshot `json:"state,omitempty"`
@@ -230,7 +231,7 @@ func (s *state) end(r record) {
 		}
 		maps.Copy(s.docs, t.Docs)
 	}
-	t.Docs = nil
+	t.Docs, t.Recorded = nil, t.Recorded && !r.Untold
 	s.last = &ended{Txn: t, Outcome: r.Outcome, Note: r.Note, Time: r.Time}
 	s.pending, s.left, s.hasLeft = nil, nil, false
 }

@@ -76,14 +76,24 @@ func (s *Store) Leave(id uint64, left []Change) error {
 
 // End closes the open transaction, synced if its beginning was. The outcome is Committed, Undone or Failed.
 func (s *Store) End(id uint64, outcome, note string) error {
-	if outcome != Committed && outcome != Undone && outcome != Failed {
-		return fmt.Errorf("end transaction %d: no outcome %q", id, outcome)
+	return end(s, record{ID: id, Outcome: outcome, Note: note})
+}
+
+// EndUntold is End for a transaction that is to leave no entry in the history, whatever it said when it began: it was
+// undone, and is about to be tried again.
+func EndUntold(s *Store, id uint64, outcome, note string) error {
+	return end(s, record{ID: id, Outcome: outcome, Note: note, Untold: true})
+}
+
+func end(s *Store, r record) error {
+	if r.Outcome != Committed && r.Outcome != Undone && r.Outcome != Failed {
+		return fmt.Errorf("end transaction %d: no outcome %q", r.ID, r.Outcome)
 	}
 	s.mu.Lock()
 	light := s.light
 	s.mu.Unlock()
-	return s.within("end transaction", id, !light,
-		record{Kind: kindEnd, ID: id, Outcome: outcome, Note: note, Time: s.o.Now()})
+	r.Kind, r.Time = kindEnd, s.o.Now()
+	return s.within("end transaction", r.ID, !light, r)
 }
 
 // within appends a record of the open transaction.

@@ -61,7 +61,7 @@ func (c *Reconciler) Look(ctx context.Context, o LookOptions) (LookResult, error
 		}
 	}
 	at := c.Now()
-	due := c.due.any(c.Store, c.memory.Resolved, at)
+	due := c.due.any(c.Store, c.memory.Resolved, at) || c.memory.goesOn(time.Now())
 	if !o.Changed && !o.Full && !due {
 		return LookResult{}, nil
 	}
@@ -77,6 +77,7 @@ func (c *Reconciler) Look(ctx context.Context, o LookOptions) (LookResult, error
 	c.memory.remember(stamp, s)
 	if s.Rests() {
 		c.due.dealtWith(c.memory.Resolved, at, nil)
+		c.memory.barred = nil
 		c.Admitted.Shut()
 		if o.Full || !c.memory.seen.Rests {
 			c.memory.seen = Seen{Rests: true, Record: recordOf(s)}
@@ -289,8 +290,11 @@ func (c *Reconciler) carryOut(ctx context.Context, v *transaction.View, s *state
 		return done, err
 	}
 	if len(v.Plan.Steps) > 0 {
-		done = puts(right, c.memory.members)
 		err = runWith(ctx, c, v, s, r, reply, docs)
+		// What goes on is told of, and counted, when it is done.
+		right.Steps = slices.DeleteFunc(slices.Clone(right.Steps),
+			func(s plan.Step) bool { return c.memory.barred[s.Group].falls })
+		done = puts(right, c.memory.members)
 		c.tell(right, err, time.Now())
 	} else {
 		for name, doc := range docs {
@@ -402,29 +406,6 @@ func troubles(v *transaction.View) error {
 		return nil
 	}
 	return v.Problems
-}
-
-// barTime is how long a group is left out before it is tried again.
-const barTime = 5 * time.Minute
-
-// bar leaves a group out of the looks for a while.
-func (m *memory) bar(group string, revision int, cause error) {
-	if m.barred == nil {
-		m.barred = map[string]bar{}
-	}
-	m.barred[group] = bar{revision, time.Now().Add(barTime), cause}
-}
-
-// stillBarred gives the groups that are left out of this look, and says why.
-func (m *memory) stillBarred(revision int) (groups []string, said error) {
-	for g, b := range m.barred {
-		if b.revision != revision || time.Now().After(b.until) {
-			delete(m.barred, g)
-			continue
-		}
-		groups, said = append(groups, g), errors.Join(said, transaction.LeftOut(g, b.cause))
-	}
-	return groups, said
 }
 
 // place puts processes that have just come into their groups, and reads no knob: it plans with what the last
