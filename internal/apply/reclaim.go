@@ -95,12 +95,6 @@ func (w *Waits) done(d cgroup.Dir) {
 	}
 }
 
-// fall is when a run began to wait for a directory, and how long those before it had.
-type fall struct {
-	begun  time.Time
-	before time.Duration
-}
-
 // waitsKey is the context key of Waits.
 type waitsKey struct{}
 
