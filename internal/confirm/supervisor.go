@@ -307,6 +307,10 @@ func replaceWatchdog(ctx context.Context, c *transaction.Controller, t *state.Tr
 	if err != nil || now == nil || now.ID != t.ID || now.Watchdog != t.Watchdog {
 		return err
 	}
+	// One that cannot be written down would be followed by another at each look.
+	if err := c.Store.Save(state.DocTrial, now); err != nil {
+		return err
+	}
 	wd, err := startWatchdog(ctx, c, now)
 	if err != nil {
 		return err

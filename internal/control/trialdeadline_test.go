@@ -1,9 +1,11 @@
 package control
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -29,6 +31,13 @@ func TestAgentUndoesWithoutAWatchdog(t *testing.T) {
 	}
 	says("before the time")
 	m.tasks("before the time", "7")
+	disk := &faultyFS{fail: func(int) error { return syscall.ENOSPC }}
+	m.onDisk(disk)
+	if err := m.MindTrial(t.Context()); !errors.Is(err, syscall.ENOSPC) ||
+		strings.Contains(err.Error(), "start watchdog") {
+		t.Errorf("with a full disk it says %v", err)
+	}
+	disk.fail = nil
 	m.atTime("23 12:01")
 	says("at the time")
 	m.tasks("at the time", "50")
