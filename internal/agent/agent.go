@@ -38,6 +38,9 @@ func New(c *transaction.Controller, o Options) *Agent {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.stop <= 0 {
+		o.stop = stopTime
+	}
 	if o.events == nil {
 		o.events = func() (source, error) { return procevents.Open(procevents.Options{Lazy: lazily}) }
 	}
@@ -64,14 +67,14 @@ func New(c *transaction.Controller, o Options) *Agent {
 	return a
 }
 
-// Run serves and looks until ctx ends.
-func (a *Agent) Run(ctx context.Context) error {
-	server, err := a.listen()
+// Run serves and looks until ctx ends. After ErrUnfinished the controller must stay open until the process ends.
+func (a *Agent) Run(ctx context.Context) (err error) {
+	server, err := a.listen(ctx)
 	if err != nil {
 		return err
 	}
 	defer a.control.Close()
-	defer server.close(ctx)
+	defer func() { err = errors.Join(err, server.close(ctx)) }()
 	defer a.slo.End()
 	for _, r := range control.Confined(a.control.Controller) {
 		a.o.Log.Warn("not everything can be done for the policy in force", "because", r.Reason, "hint", r.Hint)
@@ -176,7 +179,7 @@ func (a *Agent) mindTrial(ctx context.Context) {
 	a.onTrial = a.trials.Known()
 	a.mu.Unlock()
 	if err != nil && !errors.Is(err, context.Canceled) {
-		a.o.Log.Error("a change on trial is not taken care of; trying again", "err", err)
+		a.o.Log.Error("a change on trial is not taken care of as it should be; trying again", "err", err)
 	}
 }
 

@@ -26,7 +26,7 @@ const freshFor = time.Second
 
 // listen becomes the one agent of the state directory, opens the socket and says so. A socket that a dead agent
 // left is removed; a living one is an error.
-func (a *Agent) listen() (*server, error) {
+func (a *Agent) listen(ctx context.Context) (*server, error) {
 	alone, err := a.control.Store.LockAgent(a.o.Socket)
 	var other *statedir.LockedError
 	switch {
@@ -40,7 +40,7 @@ func (a *Agent) listen() (*server, error) {
 	case err != nil:
 		return nil, err
 	}
-	s, err := a.open()
+	s, err := a.open(ctx)
 	if err != nil {
 		alone.Release()
 		return nil, err
@@ -51,8 +51,8 @@ func (a *Agent) listen() (*server, error) {
 	return s, nil
 }
 
-// open opens the socket.
-func (a *Agent) open() (*server, error) {
+// open opens the socket. What is done for those who ask is stopped when ctx ends.
+func (a *Agent) open(ctx context.Context) (*server, error) {
 	if err := os.MkdirAll(filepath.Dir(a.o.Socket), 0o755); err != nil {
 		return nil, fmt.Errorf("make the directory of the socket: %w", err)
 	}
@@ -96,6 +96,7 @@ func (a *Agent) open() (*server, error) {
 	s.http = &http.Server{
 		Handler: s.admit(mux), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second,
 		MaxHeaderBytes: 16 << 10,
+		BaseContext:    func(net.Listener) context.Context { return ctx },
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, peerKey{}, c)
 		},
@@ -144,12 +145,24 @@ func (s *server) serve() {
 	}
 }
 
-// close stops listening, which removes the socket, and lets what was asked come to its end.
-func (s *server) close(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
+// stopTime is how long the end waits for what is being undone for those who asked. systemd kills the agent 20 s after
+// it told it to stop (TimeoutStopSec=).
+const stopTime = 15 * time.Second
+
+// ErrUnfinished says that the agent has ended and that something it was asked for has not: that goes on, and holds the
+// lock of the state directory, until the process ends. The next change undoes it.
+var ErrUnfinished = errors.New("a change is not undone yet; the next one undoes it")
+
+// close stops listening, which removes the socket, and waits until what was asked is undone, once ctx has ended, or
+// done. ErrUnfinished: it is not.
+func (s *server) close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.agent.o.stop)
 	defer cancel()
-	_ = s.http.Shutdown(ctx)
+	if err := s.http.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) {
+		return ErrUnfinished
+	}
 	s.alone.Release()
+	return nil
 }
 
 // hello says that the agent lives, for which state directory, and what it knows.

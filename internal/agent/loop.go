@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"bulkhead/internal/journal/statedir"
+	"bulkhead/internal/reconcile"
 	"bulkhead/internal/transaction"
 )
 
@@ -26,7 +27,8 @@ func (a *Agent) loop(ctx context.Context, looked func()) {
 		}
 		before := cpuTime()
 		a.locked = false
-		a.look(a.notifier.during(ctx, now), whole, why)
+		pass := reconcile.Impatient(ctx, a.control)
+		a.look(a.notifier.during(pass, now), whole, why)
 		looked()
 		if whole && a.locked {
 			full = time.Time{}
@@ -34,10 +36,10 @@ func (a *Agent) loop(ctx context.Context, looked func()) {
 		a.shareLimits(ctx)
 		if why == becauseTick || why == becauseChange { // a storm of events is no reason to read files
 			a.control.SampleGuarded(ctx, now)
-			a.mindTrial(ctx)
-			a.slo.Tick(ctx, now)
+			a.mindTrial(pass)
+			a.slo.Tick(pass, now)
 		}
-		a.watchHigh(ctx)
+		a.watchHigh(pass)
 		if whole && ctx.Err() == nil {
 			trouble := a.trouble()
 			if trouble == "" && a.locked && !a.notifier.isReady() {

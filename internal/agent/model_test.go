@@ -38,6 +38,10 @@ type modelSite struct {
 	events  *modelEvents
 	uid     atomic.Int64 // of who connects
 	stop    func()
+	// cancel ends the agent, and ended gives its error: for who does not use stop.
+	cancel   func()
+	ended    chan error
+	stopTime time.Duration // see Options.stop
 
 	mu    sync.Mutex
 	alive []int // processes of the model, which are in /proc
@@ -141,6 +145,7 @@ func (s *modelSite) run(events *modelEvents) {
 	none := func() (source, error) { return nil, errors.New("none here") }
 	o := Options{
 		Socket: s.socket, Every: 10 * time.Millisecond, Full: 30 * time.Millisecond, events: none, traces: none,
+		stop: s.stopTime,
 	}
 	if events != nil {
 		o.events = func() (source, error) { return events, nil }
@@ -154,11 +159,11 @@ func (s *modelSite) run(events *modelEvents) {
 	}
 	a := New(c, o)
 	ctx, cancel := context.WithCancel(s.t.Context())
-	done := make(chan error, 1)
-	go func() { done <- a.Run(ctx) }()
+	s.cancel, s.ended = cancel, make(chan error, 1)
+	go func(ended chan error) { ended <- a.Run(ctx); close(ended) }(s.ended)
 	s.stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil {
+		if err := <-s.ended; err != nil {
 			s.t.Errorf("the agent ended: %v", err)
 		}
 		_ = c.Close()

@@ -37,6 +37,8 @@ type Options struct {
 	events, traces func() (source, error)
 	// peer says who is at the other end of a connection; tests have others. Default the kernel's word.
 	peer func(net.Conn) (*api.Caller, error)
+	// stop is another stopTime, in tests.
+	stop time.Duration
 }
 
 // Agent is a running agent.

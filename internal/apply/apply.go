@@ -77,6 +77,9 @@ func (r *Runner) Run(ctx context.Context, p plan.Plan, o Options) (Result, error
 		return n.result, n.fail(&StepError{Index: len(p.Steps), Of: len(p.Steps), Err: err})
 	}
 	n.record(journal.Committed, "")
+	for dir := range n.reclaims {
+		waitsOf(ctx).done(dir)
+	}
 	return n.result, nil
 }
 
@@ -213,12 +216,20 @@ func (n *run) fail(cause error) error {
 			n.log().Warn("record what is left", "err", err)
 		}
 	}
-	if err := n.Journal.End(n.txn.ID, outcome, note); err != nil {
+	end := (*journal.Store).End
+	var use *UseError
+	goesOn := errors.As(cause, &use) && use.Early && outcome == journal.Undone
+	if goesOn {
+		end = journal.EndUntold // the run that goes on tells what came of it
+	}
+	if err := end(n.Journal, n.txn.ID, outcome, note); err != nil {
 		e.Open = true
 		n.log().Warn("close the transaction; the next change looks at it again", "txn", n.txn.ID, "err", err)
 		return e
 	}
-	n.record(outcome, note)
+	if !goesOn {
+		n.record(outcome, note)
+	}
 	return e
 }
 

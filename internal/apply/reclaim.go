@@ -20,9 +20,17 @@ type UseError struct {
 	Dir     cgroup.Dir
 	To, Now int64 // bytes
 	Within  time.Duration
+	// Early says that the run gave up before the time was over (Waits): the next one goes on. Waited is how long this
+	// one waited for the directory.
+	Early  bool
+	Waited time.Duration
 }
 
 func (e *UseError) Error() string {
+	if e.Early { // the same text each time: who goes on says it once
+		return fmt.Sprintf("the memory in use of group %q has not fallen to %s yet", e.Group,
+			policy.Bytes(e.To).Human())
+	}
 	return fmt.Sprintf("the memory in use of group %q did not fall to %s within %s: %s are in use in %s",
 		e.Group, policy.Bytes(e.To).Human(), e.Within, policy.Bytes(e.Now).Human(), e.Dir)
 }
@@ -40,35 +48,105 @@ const (
 	reclaimTell  = 5 * time.Second
 )
 
+// Waits bounds how long the runs of a caller wait for memory that is to fall, who makes them again and again and cannot
+// wait as long at once as the plan says. What they waited for a directory counts together, until its memory has fallen
+// or its time is over. It is for one goroutine.
+type Waits struct {
+	left  time.Duration // for all directories
+	spent map[cgroup.Dir]spent
+}
+
+// spent is how long runs have waited for a directory so far, and when that was.
+type spent struct {
+	time.Duration
+	at time.Time
+}
+
+// forgotten is how long after the last wait for a directory the next one begins anew.
+const forgotten = 5 * time.Minute
+
+// Refill has the runs from now on wait for so long, together.
+func (w *Waits) Refill(d time.Duration) { w.left = d }
+
+// took is how long earlier runs waited for a directory.
+func (w *Waits) took(d cgroup.Dir) time.Duration {
+	if w == nil || time.Since(w.spent[d].at) > forgotten {
+		return 0
+	}
+	return w.spent[d].Duration
+}
+
+// add takes in that a run waited for a directory.
+func (w *Waits) add(d cgroup.Dir, waited time.Duration) {
+	if w == nil {
+		return
+	}
+	if w.spent == nil {
+		w.spent = map[cgroup.Dir]spent{}
+	}
+	w.spent[d] = spent{w.took(d) + waited, time.Now()}
+	w.left -= waited
+}
+
+// done says that the memory of a directory has fallen, or has had its time.
+func (w *Waits) done(d cgroup.Dir) {
+	if w != nil {
+		delete(w.spent, d)
+	}
+}
+
+// waitsKey is the context key of Waits.
+type waitsKey struct{}
+
+// WithWaits has runs wait for memory no longer than w says.
+func WithWaits(ctx context.Context, w *Waits) context.Context {
+	return context.WithValue(ctx, waitsKey{}, w)
+}
+
+// waitsOf is what WithWaits gave; nil is that they wait as long as the plan says.
+func waitsOf(ctx context.Context) *Waits {
+	w, _ := ctx.Value(waitsKey{}).(*Waits)
+	return w
+}
+
 // reclaimer does the writes of a run that wait for memory to be reclaimed.
 type reclaimer struct{ *run }
 
 // lower does a write that takes memory from a group, as soon as little enough is in use.
 func (n *reclaimer) lower(s plan.Step, c journal.Change) error {
 	if n.reclaims == nil {
-		n.reclaims = map[cgroup.Dir]time.Time{}
+		n.reclaims = map[cgroup.Dir]fall{}
 	}
-	dir := s.Dir()
-	begun, going := n.reclaims[dir]
+	dir, waits, entered := s.Dir(), waitsOf(n.ctx), time.Now()
+	f, going := n.reclaims[dir]
 	if !going {
-		begun = time.Now()
-		n.reclaims[dir] = begun
+		f = fall{begun: entered, before: waits.took(dir)}
+		n.reclaims[dir] = f
 	}
-	told := begun
+	over := false
+	defer func() {
+		if waits.add(dir, time.Since(entered)); over {
+			waits.done(dir)
+		}
+	}()
+	told := entered
 	for pause := reclaimFirst; ; pause = min(2*pause, reclaimPause) {
 		now, done, err := n.tryLower(s, c)
 		if done || err != nil {
 			return err
 		}
 		systemd.Progress(n.ctx)
-		if since := time.Since(begun); since >= s.Reclaim.Within {
-			return &UseError{Group: s.Group, Dir: dir, To: s.Reclaim.To, Now: now, Within: s.Reclaim.Within}
+		waited := time.Since(f.begun)
+		over = f.before+waited >= s.Reclaim.Within
+		if early := waits != nil && time.Since(entered) >= waits.left; over || early {
+			return &UseError{Group: s.Group, Dir: dir, To: s.Reclaim.To, Now: now, Within: s.Reclaim.Within,
+				Early: !over, Waited: waited}
 		}
 		if time.Since(told) >= reclaimTell {
 			told = time.Now()
 			n.log().Info("waiting for memory to be reclaimed", "group", s.Group,
 				"in_use", policy.Bytes(now).Human(), "to", policy.Bytes(s.Reclaim.To).Human(),
-				"left", (s.Reclaim.Within - time.Since(begun)).Round(time.Second))
+				"left", (s.Reclaim.Within - f.before - waited).Round(time.Second))
 		}
 		if err := n.rest(pause); err != nil {
 			return err

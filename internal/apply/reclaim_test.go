@@ -13,6 +13,7 @@ import (
 	"bulkhead/internal/cgroup/cgroupfake"
 	"bulkhead/internal/change"
 	"bulkhead/internal/host"
+	"bulkhead/internal/journal"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/systemd"
 )
@@ -240,5 +241,59 @@ func TestLoweringKilledAtEveryStep(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Runs that are told not to wait long go on with one another: each undoes what it did and leaves no entry in the
+// history, until the time of the group is over. What was waited for one fall does not count for the next.
+func TestMemoryFallsOverRuns(t *testing.T) {
+	const within = 200 * time.Millisecond
+	w, d := charged(t, v2, 0, 900)
+	before := w.dump()
+	r := w.runner(t)
+	told := func() int {
+		entries, err := r.Journal.History()
+		w.must(t, err)
+		return len(entries)
+	}
+	var waits Waits
+	run := func() (*UseError, error) {
+		waits.Refill(within / 4)
+		_, err := r.Run(WithWaits(soon(t), &waits), lowers(d, within), Options{Verb: "look"})
+		var use *UseError
+		_ = errors.As(err, &use)
+		return use, err
+	}
+	for range 2 {
+		entries, tries, waited := told(), 0, time.Duration(0)
+		for use := (*UseError)(nil); use == nil || use.Early; tries++ {
+			var err error
+			if use, err = run(); use == nil || tries > 20 {
+				t.Fatalf("try %d: %v", tries, err)
+			}
+			if waited += use.Waited; use.Early && told() != entries {
+				t.Fatalf("try %d has an entry in the history", tries)
+			}
+			w.check(t, "given up", before)
+		}
+		if tries < 2 || waited < within || told() != entries+1 {
+			t.Errorf("given up after %d tries and %s, with %d entries in the history", tries, waited, told()-entries)
+		}
+		if again, err := journal.Open(w.dir, journal.Options{}); err != nil {
+			t.Error(err)
+		} else if late, err := again.History(); err != nil || len(late) != told() {
+			t.Errorf("another process reads %d entries, %v", len(late), err)
+		}
+	}
+	if use, err := run(); use == nil || !use.Early || waits.took(d) == 0 {
+		t.Fatal(err)
+	}
+	waits.spent[d] = spent{within, time.Now().Add(-2 * forgotten)}
+	if use, err := run(); use == nil || !use.Early {
+		t.Fatal(err)
+	}
+	w.Exit(w.procs[0].PID)
+	if use, err := run(); use != nil || err != nil || len(waits.spent) > 0 {
+		t.Errorf("once it fell: %v, %v, and so far %v count", use, err, waits.spent)
 	}
 }

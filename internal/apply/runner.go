@@ -187,7 +187,13 @@ type run struct {
 	members membership
 	wants   map[change.Target]plan.Wanted // the plan's Want by target
 	// reclaims is when memory of a directory was first waited for.
-	reclaims map[cgroup.Dir]time.Time
+	reclaims map[cgroup.Dir]fall
+}
+
+// fall is when a run began to wait for a directory, and how long those before it had.
+type fall struct {
+	begun  time.Time
+	before time.Duration
 }
 
 // action is a step with what was found out about it.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"time"
@@ -26,7 +27,7 @@ freezes on time. It enforces the applied policy only, never an unapplied edit. W
 force.
 
 It tells systemd when everything is in force, and others by --ready-fd: a line is written there, and it is closed.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if err := needRoot("agent"); err != nil {
 				return err
 			}
@@ -37,7 +38,12 @@ It tells systemd when everything is in force, and others by --ready-fd: a line i
 			if err != nil {
 				return err
 			}
-			defer c.Close()
+			defer func() {
+				// The lock of what still goes on ends with the process, and not before.
+				if !errors.Is(err, agent.ErrUnfinished) {
+					_ = c.Close()
+				}
+			}()
 			for _, w := range c.Warnings() {
 				log.Warn("state directory", "warning", w)
 			}

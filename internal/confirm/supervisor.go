@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"bulkhead/internal/journal/statedir"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
@@ -20,8 +21,8 @@ import (
 type Supervisor struct {
 	c     *transaction.Controller
 	id    string
-	wait  time.Duration // after a failure
-	next  time.Time
+	look  pause     // after a look that failed, or what followed from it
+	late  pause     // after an undoing that failed of what nobody confirmed
 	since time.Time // it knows the trial; its own clock, which nobody sets
 	left  time.Duration
 	guard guardian
@@ -65,8 +66,24 @@ func (t *Supervisor) Run(ctx context.Context) error {
 	}
 }
 
-// retryAtMost is the longest time between two attempts to undo a change.
+// retryAtMost is the longest time between two attempts to undo a change, or to look at it.
 const retryAtMost = time.Minute
+
+// pause is the time between two attempts, twice as long after each that fails.
+type pause struct {
+	wait time.Duration
+	next time.Time
+}
+
+// after takes in what came of an attempt.
+func (p *pause) after(err error, now time.Time) {
+	if err == nil {
+		*p = pause{}
+		return
+	}
+	p.wait = min(max(2*p.wait, time.Second), retryAtMost)
+	p.next = now.Add(p.wait)
+}
 
 // Once looks once. Over says that there is nothing more to take care of.
 func (t *Supervisor) Once(ctx context.Context) (over bool, err error) {
@@ -74,31 +91,36 @@ func (t *Supervisor) Once(ctx context.Context) (over bool, err error) {
 	if t.Clock != nil {
 		now = t.Clock()
 	}
-	if now.Before(t.next) {
-		return false, nil
-	}
-	defer func() {
-		if err != nil {
-			t.wait = min(max(2*t.wait, time.Second), retryAtMost)
-			t.next = now.Add(t.wait)
-		}
-	}()
 	trial, err := state.OnTrial(t.c.Store)
-	if err != nil {
-		return false, err
-	}
-	if trial == nil || trial.ID != t.id {
-		return t.unsettled(ctx)
-	}
-	if t.since.IsZero() {
+	known := err == nil && trial != nil && trial.ID == t.id
+	if known && t.since.IsZero() {
 		t.since, t.left = now, trial.Confirm.Sub(t.c.Now())
 	}
-	if trial.Overdue(t.c.Now()) || !trial.Confirm.IsZero() && now.Sub(t.since) >= t.left { // whatever the guard can see
-		return t.revert(ctx, trial.Late())
+	// Whatever the guard can see, and however long it rests.
+	late := known && (trial.Overdue(t.c.Now()) || !trial.Confirm.IsZero() && now.Sub(t.since) >= t.left)
+	rests := &t.look
+	if late {
+		rests = &t.late
 	}
-	if trial.Guard == nil {
+	if now.Before(rests.next) {
 		return false, nil
 	}
+	defer func() { rests.after(err, now) }()
+	switch {
+	case err != nil:
+		return false, err
+	case !known:
+		return t.unsettled(ctx)
+	case late:
+		return t.revert(ctx, trial.Late())
+	case trial.Guard == nil:
+		return false, nil
+	}
+	return t.guarded(ctx, trial, now)
+}
+
+// guarded looks once for the guard of the trial.
+func (t *Supervisor) guarded(ctx context.Context, trial *state.Trial, now time.Time) (over bool, err error) {
 	why, err := t.guard.look(ctx, trial.Guard)
 	switch {
 	case why != "":
@@ -244,8 +266,8 @@ func (f *Fallback) see(t *state.Trial) {
 	}
 }
 
-// Once looks once: it starts a new watchdog when that of the trial is gone, and does its work when it hangs. It does
-// not wait for the lock.
+// Once looks once: it starts a new watchdog when that of the trial is gone, and does its work when none can be started,
+// and when it hangs. It does not wait for the lock.
 func (f *Fallback) Once(ctx context.Context) error {
 	t, err := state.OnTrial(f.c.Store)
 	if err != nil {
@@ -255,8 +277,13 @@ func (f *Fallback) Once(ctx context.Context) error {
 		return nil
 	}
 	alive := t.Watchdog != (procfs.ID{}) && f.c.Host.Proc.Alive(t.Watchdog)
+	var none error // why there is no watchdog
 	if !alive && len(f.c.Watchdog) > 0 {
-		return replaceWatchdog(ctx, f.c, t)
+		none = replaceWatchdog(ctx, f.c, t)
+		if locked := (*statedir.LockedError)(nil); none == nil || errors.As(none, &locked) {
+			return none
+		}
+		none = fmt.Errorf("a change on trial has no watchdog, and the agent does its work: %w", none)
 	}
 	if alive && !t.Overdue(f.c.Now().Add(-slack)) {
 		return nil
@@ -266,7 +293,7 @@ func (f *Fallback) Once(ctx context.Context) error {
 		f.supervisor.lockWait, f.supervisor.Clock = 0, f.Clock // the agent's loop does not wait
 	}
 	_, err = f.supervisor.Once(ctx)
-	return err
+	return errors.Join(err, none)
 }
 
 // replaceWatchdog starts another watchdog for a change on trial.
@@ -278,6 +305,10 @@ func replaceWatchdog(ctx context.Context, c *transaction.Controller, t *state.Tr
 	defer lock.Release()
 	now, err := state.OnTrial(c.Store)
 	if err != nil || now == nil || now.ID != t.ID || now.Watchdog != t.Watchdog {
+		return err
+	}
+	// One that cannot be written down would be followed by another at each look.
+	if err := c.Store.Save(state.DocTrial, now); err != nil {
 		return err
 	}
 	wd, err := startWatchdog(ctx, c, now)

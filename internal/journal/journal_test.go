@@ -347,13 +347,18 @@ func TestHomesOfGroups(t *testing.T) {
 		return s.log.Size - before
 	}
 	if record("a", map[string]string{"cpu": "/user", "memory": "/m"}) == 0 {
-		t.Error("the first use of a pair was not recorded")
+		t.Error("the first home was not recorded")
 	}
 	if record("a", map[string]string{"cpu": "/user", "memory": "/m"}) != 0 {
-		t.Error("the second use of a pair was recorded again")
+		t.Error("the first home was recorded again")
 	}
 	if record("a", map[string]string{"cpu": "/other", "pids": "/p"}) == 0 {
-		t.Error("another source was not recorded")
+		t.Error("another hierarchy was not recorded")
+	}
+	for _, scope := range []string{"/session-7.scope", "/session-8.scope"} {
+		if record("a", map[string]string{"cpu": scope, "pids": scope}) != 0 {
+			t.Error("another source was recorded of a group that has a home in each of its hierarchies")
+		}
 	}
 	if record("a", map[string]string{"cpu": "/bulkhead/a"}) != 0 {
 		t.Error("a directory of ours was taken for a home")

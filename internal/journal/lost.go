@@ -163,11 +163,12 @@ func (b *bootState) complete(h *bootState) {
 		b.came(id, from)
 	}
 	own := b.homes
-	b.homes, b.pairs = nil, map[string]bool{}
-	for _, home := range append(slices.Clone(h.homes), own...) {
-		home.From = maps.Clone(home.From)
-		if maps.DeleteFunc(home.From, ours); len(home.From) > 0 {
-			b.addHome(home)
+	b.homes = map[string]map[string]string{}
+	for _, homes := range []map[string]map[string]string{h.homes, own} {
+		for group, from := range homes {
+			from = maps.Clone(from)
+			maps.DeleteFunc(from, ours)
+			b.addHome(Home{Group: group, From: from})
 		}
 	}
 }

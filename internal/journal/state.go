@@ -24,7 +24,7 @@ const (
 	kindMoves  = "moves"  // ID, Changes
 	kindForgo  = "forgo"  // ID, Seqs: of changes that were given up
 	kindLeft   = "left"   // ID, Changes: those that could not be undone
-	kindEnd    = "end"    // ID, Outcome, Note, Time
+	kindEnd    = "end"    // ID, Outcome, Note, Time, Untold
 	kindHome   = "home"   // Boot, Home
 	kindLost   = "lost"   // records before this one were damaged and are gone
 )
@@ -40,6 +40,7 @@ type record struct {
 	Seqs    []int     `json:"seqs,omitempty"`
 	Outcome string    `json:"outcome,omitempty"`
 	Note    string    `json:"note,omitempty"`
+	Untold  bool      `json:"untold,omitempty"` // it leaves no entry in the history
 	Time    time.Time `json:"time,omitzero"`
 	Home    *Home     `json:"home,omitempty"`
 	State   *snapshot `json:"state,omitempty"`
@@ -95,8 +96,7 @@ type bootState struct {
 	originals []Change // at most one per place
 	process   map[procfs.ID]map[string]string
 	same      map[string]map[string]string // those of process, by their text: many share one, and none changes
-	homes     []Home                       // in the order of their first use, at most one per source and group
-	pairs     map[string]bool
+	homes     map[string]map[string]string // of each group the first one in each hierarchy
 }
 
 func newState() *state {
@@ -109,7 +109,7 @@ func (s *state) boot(id string) *bootState {
 		return b
 	}
 	return &bootState{made: map[cgroup.Dir]bool{}, process: map[procfs.ID]map[string]string{},
-		same: map[string]map[string]string{}, pairs: map[string]bool{}}
+		same: map[string]map[string]string{}, homes: map[string]map[string]string{}}
 }
 
 // own is boot for writing.
@@ -231,7 +231,7 @@ func (s *state) end(r record) {
 		}
 		maps.Copy(s.docs, t.Docs)
 	}
-	t.Docs = nil
+	t.Docs, t.Recorded = nil, t.Recorded && !r.Untold
 	s.last = &ended{Txn: t, Outcome: r.Outcome, Note: r.Note, Time: r.Time}
 	s.pending, s.left, s.hasLeft = nil, nil, false
 }
@@ -293,62 +293,56 @@ func (b *bootState) came(id procfs.ID, home map[string]string) {
 		delete(b.process, id)
 		return
 	}
-	text := Home{From: home}.pair()
+	text := textOf(home)
 	if known := b.same[text]; known != nil {
 		home = known
 	}
 	b.same[text], b.process[id] = home, home
 }
 
+// addHome takes in a home of a group, where it has none yet: those that came later are no group's home.
 func (b *bootState) addHome(h Home) {
-	if b.pairs[h.pair()] {
-		return
+	if len(h.From) > 0 && b.homes[h.Group] == nil {
+		b.homes[h.Group] = map[string]string{}
 	}
-	b.pairs[h.pair()] = true
-	b.homes = append(b.homes, h)
+	for hierarchy, path := range h.From {
+		if b.homes[h.Group][hierarchy] == "" {
+			b.homes[h.Group][hierarchy] = path
+		}
+	}
 }
 
-// pair names a source and a group.
-func (h Home) pair() string {
+// textOf names places by hierarchy.
+func textOf(from map[string]string) string {
 	var sb strings.Builder
-	sb.WriteString(h.Group)
-	for _, hierarchy := range slices.Sorted(maps.Keys(h.From)) {
-		sb.WriteString("\x00" + hierarchy + "\x00" + h.From[hierarchy])
+	for _, hierarchy := range slices.Sorted(maps.Keys(from)) {
+		sb.WriteString("\x00" + hierarchy + "\x00" + from[hierarchy])
 	}
 	return sb.String()
 }
 
-// newHomes gives those homes that are not known yet, without directories that are ours.
-func (s *state) newHomes(boot string, homes []Home) []Home {
-	b := s.boot(boot)
-	var fresh []Home
-	seen := map[string]bool{}
+// newHomes gives the homes of groups that have none yet, without directories that are ours.
+func (s *state) newHomes(boot string, homes []Home) (fresh []Home) {
+	b, seen := s.boot(boot), newState().own(boot)
 	for _, h := range homes {
 		from := maps.Clone(h.From)
 		maps.DeleteFunc(from, func(hierarchy, path string) bool {
-			return path == "" || b.made[cgroup.Dir{Hierarchy: hierarchy, Path: path}]
+			return path == "" || b.made[cgroup.Dir{Hierarchy: hierarchy, Path: path}] ||
+				b.homes[h.Group][hierarchy] != "" || seen.homes[h.Group][hierarchy] != ""
 		})
-		h.From = from
-		if pair := h.pair(); len(from) > 0 && !b.pairs[pair] && !seen[pair] {
-			seen[pair] = true
+		if h.From = from; len(from) > 0 {
+			seen.addHome(h)
 			fresh = append(fresh, h)
 		}
 	}
 	return fresh
 }
 
-// groupHomes gives each group the first home it had in each hierarchy.
+// groupHomes gives each group the first home it had in each hierarchy. The maps are the caller's own.
 func (b *bootState) groupHomes() map[string]map[string]string {
-	group := map[string]map[string]string{}
-	for _, h := range b.homes {
-		if group[h.Group] == nil {
-			group[h.Group] = map[string]string{}
-		}
-		for hierarchy, path := range h.From {
-			if group[h.Group][hierarchy] == "" {
-				group[h.Group][hierarchy] = path
-			}
-		}
+	group := maps.Clone(b.homes)
+	for name := range group {
+		group[name] = maps.Clone(group[name])
 	}
 	return group
 }
@@ -372,8 +366,11 @@ func (s *state) only(boot string, alive func(procfs.ID) bool) *state {
 // snapshot sums up one boot. There must be no pending transaction.
 func (s *state) snapshot(boot string) record {
 	b := s.boot(boot)
-	snap := &snapshot{Next: s.next, Originals: slices.Clone(b.originals), Homes: b.homes, Last: s.last,
+	snap := &snapshot{Next: s.next, Originals: slices.Clone(b.originals), Last: s.last,
 		Lost: s.lost[boot], Lasting: slices.Clone(s.lasting)}
+	for _, group := range slices.Sorted(maps.Keys(b.homes)) {
+		snap.Homes = append(snap.Homes, Home{Group: group, From: b.homes[group]})
+	}
 	snap.Made = slices.SortedFunc(maps.Keys(b.made), func(a, b cgroup.Dir) int {
 		return cmp.Or(cmp.Compare(a.Hierarchy, b.Hierarchy), cmp.Compare(a.Path, b.Path))
 	})

@@ -19,8 +19,8 @@ type Home struct {
 
 // Begin writes a transaction with its originals and returns when it is on disk. Nothing may be
 // changed on the host before. ID and Time are filled in here. It refuses (ErrPending) while an
-// earlier transaction has no end. One that moves processes and nothing else, for no history, from places that
-// are known already, has nothing that must outlive a power cut: it is written and not synced, as its end is.
+// earlier transaction has no end. One that moves processes and nothing else, for no history, into groups that
+// have their homes, has nothing that must outlive a power cut: it is written and not synced, as its end is.
 func (s *Store) Begin(t Txn) (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,14 +76,24 @@ func (s *Store) Leave(id uint64, left []Change) error {
 
 // End closes the open transaction, synced if its beginning was. The outcome is Committed, Undone or Failed.
 func (s *Store) End(id uint64, outcome, note string) error {
-	if outcome != Committed && outcome != Undone && outcome != Failed {
-		return fmt.Errorf("end transaction %d: no outcome %q", id, outcome)
+	return end(s, record{ID: id, Outcome: outcome, Note: note})
+}
+
+// EndUntold is End for a transaction that is to leave no entry in the history, whatever it said when it began: it was
+// undone, and is about to be tried again.
+func EndUntold(s *Store, id uint64, outcome, note string) error {
+	return end(s, record{ID: id, Outcome: outcome, Note: note, Untold: true})
+}
+
+func end(s *Store, r record) error {
+	if r.Outcome != Committed && r.Outcome != Undone && r.Outcome != Failed {
+		return fmt.Errorf("end transaction %d: no outcome %q", r.ID, r.Outcome)
 	}
 	s.mu.Lock()
 	light := s.light
 	s.mu.Unlock()
-	return s.within("end transaction", id, !light,
-		record{Kind: kindEnd, ID: id, Outcome: outcome, Note: note, Time: s.o.Now()})
+	r.Kind, r.Time = kindEnd, s.o.Now()
+	return s.within("end transaction", r.ID, !light, r)
 }
 
 // within appends a record of the open transaction.
@@ -100,7 +110,7 @@ func (s *Store) within(op string, id uint64, sync bool, r record) error {
 }
 
 // Home records where members of a group come from, by hierarchy, and returns when that is on disk.
-// It does so once per source and group; directories that bulkhead made are nobody's home.
+// It does so for the first members of a group in each hierarchy; directories that bulkhead made are nobody's home.
 func (s *Store) Home(boot, group string, from map[string]string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

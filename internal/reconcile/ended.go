@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"bulkhead/internal/api"
+	"bulkhead/internal/journal"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/plan"
+	"bulkhead/internal/policy"
 	"bulkhead/internal/state"
 	"bulkhead/internal/transaction"
 )
@@ -28,6 +30,50 @@ func agentsRequest(p plan.Plan, over []state.Override) (r api.Request, right pla
 	}
 	r.Reason = strings.Join(whose, "; ")
 	return r, right
+}
+
+// longAgo is the end of a pin whose end has come, whichever way the clock goes from then on.
+var longAgo = time.Unix(0, 0)
+
+// endedDocs are the documents that a look commits with what it puts right: without what has ended, which a clock that
+// is set back would bring to life again. What has ended of a group that is left out stays until the group is put right.
+// A pin stays as long as its process lives, which leaves its group by it.
+func endedDocs(store *journal.Store, v *transaction.View, s *state.Documents) (docs map[string]any, err error) {
+	all, err := state.Load(store, state.DocOverrides, state.DocPins)
+	if err != nil {
+		return nil, err
+	}
+	docs = map[string]any{}
+	waits := func(group string) bool {
+		return policy.Released(v.Released, group) && !policy.Released(s.Released, group)
+	}
+	left := slices.DeleteFunc(slices.Clone(all.Overrides), func(o state.Override) bool {
+		return !slices.ContainsFunc(s.Overrides, o.SameLimit) && !waits(o.Group)
+	})
+	if len(left) < len(all.Overrides) {
+		docs[state.DocOverrides] = left
+	}
+	for i, p := range all.Pins {
+		ended := func(e state.Pin) bool { return e.Process == p.Process }
+		if slices.ContainsFunc(s.Ended, ended) && p.Ends.After(longAgo) && !waits(p.Group) {
+			all.Pins[i].Ends, docs[state.DocPins] = longAgo, all.Pins
+		}
+	}
+	return docs, nil
+}
+
+// redo brings documents that wait for a plan up to date, once a group more is left out of it.
+func redo(store *journal.Store, v *transaction.View, s *state.Documents, reply *transaction.Outcome) error {
+	docs, err := endedDocs(store, v, s)
+	if err != nil {
+		return err
+	}
+	encoded, err := state.Encode(docs)
+	for _, name := range []string{state.DocOverrides, state.DocPins} {
+		delete(reply.Docs, name)
+	}
+	maps.Copy(reply.Docs, encoded)
+	return err
 }
 
 // broughtBack says which processes the plan of a view puts back into the groups where they were at the last look; ""

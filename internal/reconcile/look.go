@@ -61,7 +61,7 @@ func (c *Reconciler) Look(ctx context.Context, o LookOptions) (LookResult, error
 		}
 	}
 	at := c.Now()
-	due := c.due.any(c.Store, c.memory.Resolved, at)
+	due := c.due.any(c.Store, c.memory.Resolved, at) || c.memory.goesOn(time.Now())
 	if !o.Changed && !o.Full && !due {
 		return LookResult{}, nil
 	}
@@ -77,6 +77,7 @@ func (c *Reconciler) Look(ctx context.Context, o LookOptions) (LookResult, error
 	c.memory.remember(stamp, s)
 	if s.Rests() {
 		c.due.dealtWith(c.memory.Resolved, at, nil)
+		c.memory.barred = nil
 		c.Admitted.Shut()
 		if o.Full || !c.memory.seen.Rests {
 			c.memory.seen = Seen{Rests: true, Record: recordOf(s)}
@@ -284,15 +285,21 @@ func (c *Reconciler) carryOut(ctx context.Context, v *transaction.View, s *state
 	} else if r.Reason == "" {
 		r.Reason = c.memory.broughtBack(v, time.Now())
 	}
+	docs, err := endedDocs(c.Store, v, s)
+	if err != nil {
+		return done, err
+	}
 	if len(v.Plan.Steps) > 0 {
+		err = runWith(ctx, c, v, s, r, reply, docs)
+		// What goes on is told of, and counted, when it is done.
+		right.Steps = slices.DeleteFunc(slices.Clone(right.Steps),
+			func(s plan.Step) bool { return c.memory.barred[s.Group].falls })
 		done = puts(right, c.memory.members)
-		bar := func(group string, cause error) { c.memory.bar(group, s.Applied.Revision, cause) }
-		run := func() error { return c.RunOthers(ctx, v, r, s.Applied.Revision, reply, bar) }
-		var guarded bool
-		if guarded, err = openGuarded(ctx, c.Controller, v, s, r, reply, run); !guarded && err == nil {
-			err = run()
-		}
 		c.tell(right, err, time.Now())
+	} else {
+		for name, doc := range docs {
+			err = errors.Join(err, c.Store.Save(name, doc))
+		}
 	}
 	if err == nil {
 		c.memory.settleLook(v, reply.LeftOut)
@@ -309,6 +316,23 @@ func (c *Reconciler) carryOut(ctx context.Context, v *transaction.View, s *state
 		err = nil
 	}
 	return done, err
+}
+
+// runWith runs the plan of a look together with documents, without the groups that hold the others up.
+func runWith(ctx context.Context, c *Reconciler, v *transaction.View, s *state.Documents, r api.Request,
+	reply *transaction.Outcome, docs map[string]any) error {
+	var stale error // documents that are not as they are to be
+	leave := func(group string, cause error) {
+		c.memory.bar(group, s.Applied.Revision, cause)
+		v.Release(group)
+		stale = errors.Join(stale, redo(c.Store, v, s, reply))
+	}
+	run := func() error { return c.RunOthers(ctx, v, r, s.Applied.Revision, reply, leave) }
+	guarded, err := openGuarded(ctx, c.Controller, v, s, r, reply, docs, run)
+	if !guarded && err == nil {
+		err = c.Commit(r, reply, docs, run)
+	}
+	return errors.Join(err, stale)
 }
 
 // tellAgain is how long the same correction is not told again: two that each put a value right would fill the log.
@@ -382,29 +406,6 @@ func troubles(v *transaction.View) error {
 		return nil
 	}
 	return v.Problems
-}
-
-// barTime is how long a group is left out before it is tried again.
-const barTime = 5 * time.Minute
-
-// bar leaves a group out of the looks for a while.
-func (m *memory) bar(group string, revision int, cause error) {
-	if m.barred == nil {
-		m.barred = map[string]bar{}
-	}
-	m.barred[group] = bar{revision, time.Now().Add(barTime), cause}
-}
-
-// stillBarred gives the groups that are left out of this look, and says why.
-func (m *memory) stillBarred(revision int) (groups []string, said error) {
-	for g, b := range m.barred {
-		if b.revision != revision || time.Now().After(b.until) {
-			delete(m.barred, g)
-			continue
-		}
-		groups, said = append(groups, g), errors.Join(said, transaction.LeftOut(g, b.cause))
-	}
-	return groups, said
 }
 
 // place puts processes that have just come into their groups, and reads no knob: it plans with what the last

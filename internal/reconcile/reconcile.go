@@ -74,6 +74,8 @@ type memory struct {
 	// refused are the groups that the last look at every limit could not put in force.
 	refused map[string]bool
 	barred  map[string]bar // by group
+	// waits is how long looks waited for memory to fall.
+	waits   transaction.Waits
 	told    map[told]time.Time
 	brought map[procfs.ID]time.Time // processes that the history says were brought back, a while ago
 	// highs are the directories that have a memory.high, by the last full look; watches is what was read at highAt.
@@ -146,11 +148,13 @@ type told struct {
 }
 
 // bar keeps a group whose unit systemd refused out of the looks for a while: a job that runs into its time, and all
-// that is undone then, again and again, would be more harm than good.
+// that is undone then, again and again, would be more harm than good. One whose memory is on its way down rests only a
+// moment.
 type bar struct {
 	revision int
 	until    time.Time
 	cause    error
+	falls    bool // a look is to go on with it then
 }
 
 // due is what the agent's looks have done about ends of overrides and pins, and about windows of schedules. An end, or

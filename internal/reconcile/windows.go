@@ -16,10 +16,10 @@ func opened(told, open []string) []string {
 	return slices.DeleteFunc(slices.Clone(open), func(name string) bool { return slices.Contains(told, name) })
 }
 
-// openGuarded puts windows that have opened in force under the policy's guard, when it has one that can watch and
-// nothing else is on trial; done is false when they are to be put in force without.
+// openGuarded puts windows that have opened in force under the policy's guard, with documents, when it has one that can
+// watch and nothing else is on trial; done is false when they are to be put in force without.
 func openGuarded(ctx context.Context, c *transaction.Controller, v *transaction.View, s *state.Documents, r api.Request,
-	reply *transaction.Outcome, run func() error) (done bool, err error) {
+	reply *transaction.Outcome, docs map[string]any, run func() error) (done bool, err error) {
 	watch := confirm.GuardOf(v)
 	if watch == nil || len(opened(s.Windows, policy.ScheduleNames(v.Open))) == 0 {
 		return false, nil
@@ -32,8 +32,8 @@ func openGuarded(ctx context.Context, c *transaction.Controller, v *transaction.
 		return false, nil
 	}
 	reply.Revision = s.Applied.Revision
-	return true, confirm.CommitWatched(ctx, c, v, r, reply, s,
-		map[string]any{state.DocWindows: policy.ScheduleNames(v.Open)}, watch, run)
+	docs[state.DocWindows] = policy.ScheduleNames(v.Open)
+	return true, confirm.CommitWatched(ctx, c, v, r, reply, s, docs, watch, run)
 }
 
 // closeGuarded ends the trial of windows when none of them is open any more: what is undone by the clock need not be by

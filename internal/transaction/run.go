@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/apply"
@@ -43,8 +44,13 @@ func (c *Controller) Run(ctx context.Context, v *View, r api.Request, revision i
 	if err == nil && reply.Ran {
 		reply.Docs = nil // committed
 	}
-	if err == nil {
-		err = errors.Join(forgetUnits(c, v, result.LeftOut), settleNetwork(c, v, result.LeftOut))
+	if err != nil {
+		return err
+	}
+	err = errors.Join(forgetUnits(c, v, result.LeftOut), settleNetwork(c, v, result.LeftOut))
+	if err != nil && reply.Ran {
+		return api.Errorf(api.CodeFailed, "mend the disk below the state directory and do it again",
+			"%w, but what units and interfaces had before could not be brought up to date: %w", errInForce, err)
 	}
 	return err
 }
@@ -80,9 +86,39 @@ func Refused(p plan.Plan, force bool) error {
 	return &apply.RefusedError{Refusals: p.Refusals}
 }
 
-// LeftOut is the error of a group whose unit systemd refuses, while the others are put in force.
+// LeftOut is the error of a group whose unit systemd refuses, or whose memory does not fall, while the others are put
+// in force.
 func LeftOut(group string, cause error) error {
+	if use := early(cause); use != nil { // without what differs from try to try
+		cause = use
+	}
 	return api.Errorf(api.CodeFailed, "", "group %q is left out, the others go on: %w", group, cause)
+}
+
+// Waits are apply.Waits.
+type Waits = apply.Waits
+
+// Impatient has the runs of ctx wait for so long for memory to fall, together, and those after them go on.
+func Impatient(ctx context.Context, w *Waits, d time.Duration) context.Context {
+	w.Refill(d)
+	return apply.WithWaits(ctx, w)
+}
+
+// StillFalls says whether a group is left out because its memory has not fallen yet, and for how long a run has waited
+// for that.
+func StillFalls(cause error) (waited time.Duration, is bool) {
+	if use := early(cause); use != nil {
+		return use.Waited, true
+	}
+	return 0, false
+}
+
+// early is the error of a run that gave up before the time of a group was over; nil when there is none.
+func early(err error) *apply.UseError {
+	if use := (*apply.UseError)(nil); errors.As(err, &use) && use.Early {
+		return use
+	}
+	return nil
 }
 
 // RunOthers runs a plan, and when systemd refuses a unit of one group it runs that of the others: what was done is
