@@ -249,7 +249,8 @@ func (v *Snapshot) scores(group string, s policy.Setting) (inForce string, ok bo
 func (v *Snapshot) wanted(group string, s policy.Setting) []plan.Wanted {
 	var own, shared []plan.Wanted
 	for _, w := range v.Plan.Want {
-		if w.Group != group || w.Setting.Dev != s.Dev || w.Row != nil && !slices.Contains(w.Row.Keys, s.Key) {
+		if w.Group != group || w.Setting.Dev != s.Dev || w.Row != nil && !slices.Contains(w.Row.Keys, s.Key) ||
+			w.Row != nil && w.Row.PerSize && w.Setting.On != s.On {
 			continue
 		}
 		if w.Setting.Key == s.Key {
