@@ -65,3 +65,18 @@ func TestUnder(t *testing.T) {
 		}
 	}
 }
+
+// A limit below 1 % of a core is one where the kernel's longest period holds it, unless the policy has a shorter one.
+func TestSmallCPULimits(t *testing.T) {
+	for cpu, says := range map[string]string{
+		"limit: 0.005": "", "limit: 0.001": "", "limit: 0.005, burst: 1ms": "", "limit: 0.005, period: 200ms": "",
+		"limit: 0.0009":               "cpu.limit 0.0009 of a period of 1s is 900us",
+		"limit: 0.005, period: 100ms": "cpu.limit 0.005 of a period of 100ms is 500us",
+		"limit: 0.005, burst: 2ms":    "cpu.burst 2ms is more than cpu.limit 0.005 in 200ms",
+	} {
+		_, problems := resolved(t, "groups: {a: {match: [{user: a}], cpu: {"+cpu+"}}}\n")
+		if (says == "") != (len(problems) == 0) || len(problems) > 0 && !strings.HasPrefix(problems[0].Msg, says) {
+			t.Errorf("%s: %v, want %q", cpu, problems, says)
+		}
+	}
+}
