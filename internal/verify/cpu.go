@@ -165,8 +165,7 @@ func (p cpuProbes) weight(g classify.Group) *Measurement {
 		if share.Judge().Fault() && why() == whyUnknown { // no file tells why, so it may be the host's other work
 			alike, tookToo, err := p.contend(ctx, g.Path, p.ours())
 			if err != nil {
-				return []Result{r.failed(fmt.Errorf("it got %.1f %% instead of %.1f %%, and then, beside one of the "+
-					"same weight, that could not be confirmed: %w", 100*got, 100*asked, err))}
+				return []Result{r.failed(unconfirmed(share, err))}
 			}
 			share.Alike, took = alike, took+tookToo
 		}

@@ -75,6 +75,12 @@ func (r Result) judged(rate probe.Rate, measured string, took time.Duration, why
 	return r
 }
 
+// unconfirmed is why a share that is off tells nothing.
+func unconfirmed(s probe.Share, err error) error {
+	return fmt.Errorf("it got %.1f %% instead of %.1f %%, and then, beside one of the same weight, that could not be "+
+		"confirmed: %w", 100*s.Measured, 100*s.Asked, err)
+}
+
 // shared fills in what a share came to.
 func (r Result) shared(s probe.Share, took time.Duration, why func() string) Result {
 	d := s.Measured - s.Asked
