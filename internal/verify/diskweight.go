@@ -31,33 +31,22 @@ func (p diskProbes) weight(g classify.Group, s policy.Setting) *Measurement {
 		return nil
 	}
 	w := wants[i]
-	l := &Measurement{
-		Key: s.Key, On: p.snap.Limit(g.Path, s).On, Device: d.Name, Takes: warmUp + 2*p.o.Span, Bytes: 8 * mostBytes,
-	}
+	l := &Measurement{Key: s.Key, On: p.snap.Limit(g.Path, s).On, Device: d.Name, Takes: warmUp + 2*p.o.Span,
+		Bytes: 8 * mostBytes}
 	l.What = fmt.Sprintf("two processes contend for reads of %s, one with the group's weight and one with another",
 		d.Name)
 	l.run = func(ctx context.Context) []Result {
-		contend := func(how contention) (contest, error) { return p.contend(ctx, g.Path, w, d, how) }
-		return []Result{weighed(p.result(g.Path, s, "contended"), p.noWeight(s), p.why(g.Path, s), contend)}
+		broken := p.noWeight(s)
+		why := func() string { return cmp.Or(broken, p.snap.why(g.Path, s, false)) }
+		r := contended(p.result(g.Path, s, "contended"), why, func(alike bool) (probe.Contest, error) {
+			return p.contend(ctx, g.Path, w, d, alike, broken != "")
+		})
+		if broken != "" && r.Verdict != probe.NotMeasured {
+			r.Verdict, r.Reason = probe.NotEnforced, broken
+		}
+		return []Result{r}
 	}
 	return l
-}
-
-// contention is how two loads contend for a disk.
-type contention int
-
-const (
-	byWeight   contention = iota // the second one has another weight than the group
-	alike                        // both have the group's
-	weightless                   // where the kernel takes no weight
-)
-
-// contest is what came of two loads that contended for a disk.
-type contest struct {
-	probe.Share
-	took time.Duration
-	// queued is how many of their requests were at the disk on average.
-	queued float64
 }
 
 // A load that contends for a disk has so many requests at a time, of so many bytes. Loads that wait for the CPU contend
@@ -68,92 +57,43 @@ const (
 	leastQueued  = 0.75 * 2 * contendDepth
 )
 
-// weighed judges a weight by loads that contend. broken says why no weight counts, and why what differs.
-func weighed(r Result, broken string, why func() string, contend func(contention) (contest, error)) Result {
-	how := byWeight
-	if broken != "" {
-		how = weightless
-	}
-	c, err := contend(how)
-	if err != nil {
-		return r.failed(err)
-	}
-	unknown := broken == "" && c.Judge().Fault() && why() == whyUnknown
-	if unknown && c.queued >= leastQueued { // no file tells why, so it may be the host's other work
-		same, err := contend(alike)
-		if err != nil {
-			return r.failed(unconfirmed(c.Share, err))
-		}
-		c.Alike, c.took = same.Measured, c.took+same.took
-	}
-	r = r.shared(c.Share, c.took, why)
-	switch {
-	case broken != "":
-		r.Verdict, r.Reason = probe.NotEnforced, broken
-	case unknown && c.queued < leastQueued:
-		r.Verdict = probe.NotDecided
-		r.Reason = fmt.Sprintf("what holds weights is in its place, and of the %d requests that the two loads had at "+
-			"a time only %.1f were at the disk: a weight shows where most of them wait there; other work on the "+
-			"host, or a limit of the group, can keep them from it", 2*contendDepth, c.queued)
-	}
-	return r
-}
-
 // contend has two loads read a disk.
-func (p diskProbes) contend(ctx context.Context, group string, w plan.Wanted, disk blockdev.Device, how contention) (
-	c contest, err error,
-) {
+func (p diskProbes) contend(ctx context.Context, group string, w plan.Wanted, disk blockdev.Device,
+	alike, broken bool) (c probe.Contest, err error) {
 	weight := knob.ParseNumber(w.Row.Parse(w.Value))
 	rival := max(1, int64(weight)/10)
 	if weight < 10 {
 		rival = int64(weight) * 10
 	}
-	ours, file := recipe{controllers: []string{"blkio"}}, w.File()
-	if how == weightless {
-		ours.without = []string{file.Name}
+	how, file := recipe{controllers: []string{"blkio"}}, w.File()
+	if broken { // then the kernel takes no weight
+		how.without = []string{file.Name}
 	}
-	theirs := ours
-	if how == alike {
-		rival = int64(weight)
-	} else {
+	theirs := how
+	if !alike {
 		theirs.values = map[string]string{file.Name: file.Key + " " + strconv.FormatInt(rival, 10)}
 	}
-	d := probe.Disk{Device: "/dev/" + disk.Name, Size: contendSize, Depth: contendDepth, Most: 4 * mostBytes,
-		Warm: warmUp, Span: 2 * p.o.Span}
-	before, err := p.Host.Block.Reads(disk.Number)
+	d := probe.Disk{Device: "/dev/" + disk.Name, Size: contendSize, Depth: contendDepth, Most: 4 * mostBytes}
+	d.Warm, d.Span = warmUp, 2*p.o.Span
+	before, _ := p.Host.Block.Reads(disk.Number) // without them nothing was at the disk
+	answers, err := p.rivals(ctx, group, how, theirs, probe.Order{Disk: &d}, d.Warm+d.Span)
 	if err != nil {
 		return c, err
 	}
-	answers, err := p.rivals(ctx, group, ours, theirs, probe.Order{Disk: &d}, warmUp+2*p.o.Span)
-	if err != nil {
-		return c, err
-	}
-	after, err := p.Host.Block.Reads(disk.Number)
-	if err != nil {
-		return c, err
-	}
+	after, _ := p.Host.Block.Reads(disk.Number)
 	// What ran out of bytes first left the other one alone: rates, not bytes, are compared.
 	var rates [2]float64
 	for i, a := range answers {
-		rates[i], c.took = float64(a.Bytes)/a.Took.Seconds(), max(c.took, a.Took)
+		rates[i], c.Took = float64(a.Bytes)/a.Took.Seconds(), max(c.Took, a.Took)
 	}
-	c.Share = probe.Share{
-		Asked: probe.ShareOf(weight, float64(rival)), Measured: probe.ShareOf(rates[0], rates[1]),
-		Tolerance: probe.ToleranceDisk,
+	c.Asked, c.Measured = probe.ShareOf(weight, float64(rival)), probe.ShareOf(rates[0], rates[1])
+	c.Tolerance = probe.ToleranceDisk
+	if n := after.Since(before).Queued(contendSize, warmUp+c.Took); n < leastQueued {
+		c.Idle = fmt.Sprintf("what holds weights is in its place, and of the %d requests that the two loads had at a "+
+			"time only %.1f were at the disk: a weight shows where most of them wait there; other work on the host, "+
+			"or a limit of the group, can keep them from it", 2*contendDepth, n)
 	}
-	c.queued = queued(before, after, warmUp+c.took)
 	return c, nil
-}
-
-// queued is how many requests of a load were at a disk on average. What the kernel has joined or split counts as the
-// load made it.
-func queued(before, after blockdev.Reads, over time.Duration) float64 {
-	requests := after.Requests - before.Requests
-	if requests <= 0 || over <= 0 {
-		return 0
-	}
-	each := (after.Waited - before.Waited).Seconds() / float64(requests)
-	return each * float64(after.Bytes-before.Bytes) / contendSize / over.Seconds()
 }
 
 // rivals has two loads do the same at a time, in two places beside a group.

@@ -80,8 +80,7 @@ func (v *Snapshot) ofHost() (all []Reading) {
 	}
 	for _, n := range v.Plan.Notes {
 		if n.NotEnforced && n.About(layout.RootGroup, n.Key) && len(wants.All(n.Key)) == 0 {
-			l := Limit{Key: n.Key, Asked: "as the reason says", From: "host", Reason: n.Text}
-			all = append(all, Reading{Group: layout.RootGroup, Limit: l})
+			all = append(all, Reading{Limit: Limit{Key: n.Key, Asked: "by the policy", From: "host", Reason: n.Text}})
 		}
 	}
 	return all

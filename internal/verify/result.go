@@ -75,10 +75,16 @@ func (r Result) judged(rate probe.Rate, measured string, took time.Duration, why
 	return r
 }
 
-// unconfirmed is why a share that is off tells nothing.
-func unconfirmed(s probe.Share, err error) error {
-	return fmt.Errorf("it got %.1f %% instead of %.1f %%, and then, beside one of the same weight, that could not be "+
-		"confirmed: %w", 100*s.Measured, 100*s.Asked, err)
+// contended judges a weight by loads that contend.
+func contended(r Result, why func() string, contend func(alike bool) (probe.Contest, error)) Result {
+	c, err := probe.Decide(contend, func() bool { return why() != whyUnknown })
+	if err != nil {
+		return r.failed(err)
+	}
+	if r = r.shared(c.Share, c.Took, why); c.Idle != "" {
+		r.Verdict, r.Reason = probe.NotDecided, c.Idle
+	}
+	return r
 }
 
 // shared fills in what a share came to.

@@ -29,3 +29,17 @@ func (h FS) Reads(number string) (r Reads, err error) {
 	r.Bytes, r.Waited = sectors*sector, time.Duration(milliseconds)*time.Millisecond
 	return r, nil
 }
+
+// Queued is how many requests of so many bytes there were at the device on average over a time, for what was read in
+// it. What the kernel has joined or split counts as it was made.
+func (r Reads) Queued(size int64, over time.Duration) float64 {
+	if r.Requests <= 0 || over <= 0 {
+		return 0
+	}
+	return r.Waited.Seconds() / float64(r.Requests) * float64(r.Bytes) / float64(size) / over.Seconds()
+}
+
+// Since is what was read since earlier.
+func (r Reads) Since(e Reads) Reads {
+	return Reads{r.Requests - e.Requests, r.Bytes - e.Bytes, r.Waited - e.Waited}
+}

@@ -43,7 +43,7 @@ func (d *State) noteUnits(in *plan.Input) {
 				"its limits do not cover %s, which is not in its slice: %s", strings.Join(units, ", "),
 				whenTogether(d.Layout, n.Path, in, units))})
 		}
-		d.noteSets(n, units, in)
+		noteSets(d, n, units, in)
 		for _, key := range []policy.Key{policy.KeyMemoryMin, policy.KeyMemoryLow} {
 			if s, ok := n.Settings.Get(key, ""); ok && !s.FromRole() {
 				d.Notes = append(d.Notes, plan.Note{Group: n.Path, Key: key, NotEnforced: true, Text: fmt.Sprintf(
@@ -55,7 +55,7 @@ func (d *State) noteUnits(in *plan.Input) {
 }
 
 // noteSets says which sets of the group above one do not hold its units.
-func (d *State) noteSets(n *layout.Node, units []string, in *plan.Input) {
+func noteSets(d *State, n *layout.Node, units []string, in *plan.Input) {
 	h, _ := d.facts.HierarchyOf("cpuset")
 	if n.Parent == nil || n.Parent.Path == layout.RootGroup || !d.Layout.Owned[h.ID] {
 		return
