@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -195,5 +196,31 @@ func TestProbeSaysFirst(t *testing.T) {
 	}
 	if left := s.probeDirs(); len(left) > 0 {
 		t.Errorf("a dry run left %v", left)
+	}
+}
+
+// TestProbeBesideOutermostGroupsIsSwept: without a root group a probe of a process that is gone left its directories at
+// the top of each hierarchy.
+func TestProbeBesideOutermostGroupsIsSwept(t *testing.T) {
+	s := newSite(t)
+	gone := exec.Command("true")
+	if err := gone.Run(); err != nil {
+		t.Fatal(err)
+	}
+	tree := testhost.Tree(t)
+	var left []cgroup.Dir
+	for _, h := range tree.Hierarchies() {
+		d := cgroup.Dir{Hierarchy: h.ID, Path: fmt.Sprintf("/.probe-%d-1-1", gone.Process.Pid)}
+		if err := tree.Make(d); err != nil {
+			t.Fatal(err)
+		}
+		left = append(left, d)
+		t.Cleanup(func() { _ = tree.Remove(d) })
+	}
+	inspect.SweepBeforeChange(s.Reconciler.Controller, "apply")
+	for _, d := range left {
+		if there, err := tree.Exists(d); err != nil || there {
+			t.Errorf("%s is left: %v", d, err)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"slices"
 	"syscall"
 	"testing"
 
@@ -8,6 +9,9 @@ import (
 	"bulkhead/internal/cgroup/cgroupfake"
 	"bulkhead/internal/host"
 	"bulkhead/internal/knob"
+	"bulkhead/internal/linux/procfs"
+	"bulkhead/internal/plan/layout"
+	"bulkhead/internal/transaction"
 )
 
 // A child without a controller, as systemd leaves most of its units, says nothing about the controller's files.
@@ -45,5 +49,41 @@ func TestHasKnobLooksOnlyWhereTheControllerIs(t *testing.T) {
 		if got := has("unified", file); got != want {
 			t.Errorf("%s, where only memory is enabled: %v, want %v", file, got, want)
 		}
+	}
+}
+
+// What a probe left is removed below our groups, and at the top of a hierarchy where outermost groups are there.
+func TestSweepOfProbes(t *testing.T) {
+	hierarchies := []host.Hierarchy{{ID: "cpu", Version: 1, Mount: "/sys/fs/cgroup/cpu", Controllers: []string{"cpu"}},
+		{ID: "unified", Version: 2, Mount: "/sys/fs/cgroup", Controllers: []string{"memory"}}}
+	for name, test := range map[string]struct {
+		names layout.Names
+		stay  []string
+	}{
+		"outermost groups": {layout.Names{}, []string{"bulkhead.g", "db", "site"}},
+		"a root group":     {layout.Names{Root: "db"}, []string{".probe-4711-5-1", "bulkhead.g", "db", "site"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			model := cgroupfake.New(hierarchies, cgroupfake.Options{})
+			for _, h := range hierarchies {
+				top := cgroup.Dir{Hierarchy: h.ID, Path: "/"}
+				for _, dir := range []cgroup.Dir{top.Child("bulkhead.g"), top.Child("db"), top.Child("site"),
+					top.Child(".probe-4711-5-1"), top.Child("db").Child(".probe-4711-5-2")} {
+					if err := model.Make(dir); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			c := &transaction.Controller{Host: host.New(t.TempDir()), Self: procfs.ID{PID: 1, Start: 1}}
+			if err := sweepProbes(c, model.Tree, test.names, false); err != nil {
+				t.Fatal(err)
+			}
+			for _, h := range hierarchies {
+				if left, err := model.Children(cgroup.Dir{Hierarchy: h.ID, Path: "/"}); err != nil ||
+					!slices.Equal(left, test.stay) {
+					t.Errorf("%s: left are %q, %v, want %q", h.ID, left, err, test.stay)
+				}
+			}
+		})
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"bulkhead/internal/policy"
 	"bulkhead/internal/probe"
 	"bulkhead/internal/snapshot"
+	"bulkhead/internal/systemd/unitname"
 	"bulkhead/internal/transaction"
 	"bulkhead/internal/verify"
 )
@@ -110,15 +111,21 @@ func startLoad(ctx context.Context, c *transaction.Controller, group string) (ve
 	return l, l.ID, nil
 }
 
-// sweepProbes removes the directories that probes left below ours.
+// sweepProbes removes the directories that probes left below ours, and beside outermost groups.
 func sweepProbes(c *transaction.Controller, t *cgroup.Tree, names layout.Names, all bool) error {
 	var tops []cgroup.Dir
+	outermost := names.IsTop(unitname.TopPrefix) // else a probe at the top is of another bulkhead
 	for _, h := range t.Hierarchies() {
-		more, err := snapshot.TopsOf(t, names, h.ID)
+		root := cgroup.Dir{Hierarchy: h.ID, Path: "/"}
+		children, err := t.Children(root)
 		if err != nil {
 			return err
 		}
-		tops = append(tops, more...)
+		for _, name := range children {
+			if _, probe := verify.Maker(name); names.IsTop(name) || probe && outermost {
+				tops = append(tops, root.Child(name))
+			}
+		}
 	}
 	return verify.Sweeper{Tree: t, Proc: c.Host.Proc, Self: c.Self}.Sweep(tops, all)
 }

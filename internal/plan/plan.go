@@ -12,6 +12,7 @@ import (
 	"bulkhead/internal/knob"
 	"bulkhead/internal/linux/tunable"
 	"bulkhead/internal/netshape"
+	"bulkhead/internal/plan/layout"
 	"bulkhead/internal/policy"
 )
 
@@ -51,6 +52,19 @@ type Note struct {
 // About says whether a note concerns a limit of a group.
 func (n Note) About(group string, key policy.Key) bool {
 	return n.Key == key && (n.Group == group && len(n.Groups) == 0 || slices.Contains(n.Groups, group))
+}
+
+// Concerns says whether a note concerns a setting of a group: that one, or all that hold its processes together.
+func (n Note) Concerns(group string, s policy.Setting) bool {
+	ofAll := n.NotEnforced && group != layout.RootGroup && n.About(group, "")
+	return n.About(group, s.Key) || ofAll && IsTotal(s)
+}
+
+// IsTotal says whether a setting that somebody asked for counts over all processes of its group together: it is neither
+// of each process nor a protection, which goes by where a process is.
+func IsTotal(s policy.Setting) bool {
+	return !s.FromRole() && !slices.Contains([]policy.Key{policy.KeyOOMScoreAdj, policy.KeyMemoryMin,
+		policy.KeyMemoryLow, policy.KeyCPUCPUs, policy.KeyMemoryNUMA}, s.Key)
 }
 
 // Share is what a group can count on.

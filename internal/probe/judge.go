@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"time"
 )
 
 // Verdict is what came of a measurement.
@@ -92,6 +93,33 @@ func (s Share) Judge() Verdict {
 		return NotDecided
 	}
 	return NotEnforced
+}
+
+// Contest is what came of two loads that contended for so long.
+type Contest struct {
+	Share
+	Took time.Duration
+	Idle string // why a share that is off tells nothing, where what they contended for was not busy
+}
+
+// Decide has a load contend with a rival, and where its share is off and nothing explains that, with one of the same
+// weight: it may be the host's other work. Idle is left where it tells.
+func Decide(contend func(alike bool) (Contest, error), explained func() bool) (c Contest, err error) {
+	if c, err = contend(false); err != nil {
+		return c, err
+	}
+	switch {
+	case !c.Judge().Fault() || explained():
+		c.Idle = ""
+	case c.Idle == "":
+		same, err := contend(true)
+		if err != nil {
+			return c, fmt.Errorf("it got %.1f %% instead of %.1f %%, and then, beside one of the same weight, that "+
+				"could not be confirmed: %w", 100*c.Measured, 100*c.Asked, err)
+		}
+		c.Alike, c.Took = same.Measured, c.Took+same.Took
+	}
+	return c, nil
 }
 
 // ShareOf is the part that a weight has beside another one.

@@ -120,6 +120,7 @@ func layOver(groups []classify.Group, o state.Override, f *host.Facts, r resolve
 		if p := overlap(groups[i], settings); p != nil {
 			return policy.Problems{*p}
 		}
+		groups[i].Settings = resolve.Under(groups[i].Settings, settings)
 		for _, s := range settings {
 			s.From = "override " + strconv.Itoa(o.ID)
 			groups[i].Settings = groups[i].Settings.With(s)
@@ -213,7 +214,7 @@ func layWindows(groups []classify.Group, open []policy.Schedule) ([]classify.Gro
 				problems = append(problems, *p)
 				continue
 			}
-			groups[i].Settings = set.Settings.Over(groups[i].Settings)
+			groups[i].Settings = set.Settings.Over(resolve.Under(groups[i].Settings, set.Settings))
 		}
 	}
 	return groups, problems

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,5 +49,31 @@ func TestAmounts(t *testing.T) {
 				}
 			}
 		}
+	})
+}
+
+// Of huge pages of two sizes each has its own limit, in its own files.
+func TestAmountsOfHugePages(t *testing.T) {
+	both(t, func(t *testing.T, hierarchies []host.Hierarchy) {
+		if hierarchies = slices.Clone(hierarchies); hierarchies[0].Version == 1 {
+			hierarchies = append(hierarchies, v1("hugetlb"))
+		} else {
+			hierarchies[0].Controllers = append(slices.Clone(hierarchies[0].Controllers), "hugetlb")
+		}
+		m := newMachine(t, hierarchies,
+			"  g: {match: [{exe: /usr/sbin/db}], memory: {huge: {2MiB: 64MiB, 1GiB: 2GiB}}}\n")
+		held := func(small, large float64) {
+			t.Helper()
+			want := map[string]float64{"2MB": small, "1GB": large}
+			for _, a := range m.Amounts("g") {
+				if a.Held == nil || *a.Held != want[a.Device] || a.OK != (*a.Held == *a.Asked) {
+					t.Errorf("%s on %s: asked %v, held %v, %v: %s", a.Key, a.Device, a.Asked, a.Held, a.OK, a.File)
+				}
+			}
+		}
+		held(64<<20, 2<<30)
+		m.write(map[string]string{"hugetlb.1GB.limit_in_bytes": "1073741824", "hugetlb.1GB.max": "1073741824",
+			"hugetlb.1GB.rsvd.limit_in_bytes": "1073741824", "hugetlb.1GB.rsvd.max": "1073741824"}, "")
+		held(64<<20, 1<<30)
 	})
 }

@@ -155,22 +155,16 @@ func (p cpuProbes) weight(g classify.Group) *Measurement {
 	l := &Measurement{Key: s.Key, Takes: warmUp + p.o.Span}
 	l.What = "two threads contend for one CPU, one with the group's weight and one with another"
 	l.run = func(ctx context.Context) []Result {
-		r := p.result(g.Path, s, "contended")
 		asked, theirs := p.rival(s, wants)
-		got, took, err := p.contend(ctx, g.Path, theirs)
-		if err != nil {
-			return []Result{r.failed(err)}
-		}
-		share, why := probe.Share{Asked: asked, Measured: got}, p.why(g.Path, s)
-		if share.Judge().Fault() && why() == whyUnknown { // no file tells why, so it may be the host's other work
-			alike, tookToo, err := p.contend(ctx, g.Path, p.ours())
-			if err != nil {
-				return []Result{r.failed(fmt.Errorf("it got %.1f %% instead of %.1f %%, and then, beside one of the "+
-					"same weight, that could not be confirmed: %w", 100*got, 100*asked, err))}
+		contend := func(alike bool) (c probe.Contest, err error) {
+			if alike {
+				theirs = p.ours()
 			}
-			share.Alike, took = alike, took+tookToo
+			c.Asked = asked
+			c.Measured, c.Took, err = p.contend(ctx, g.Path, theirs)
+			return c, err
 		}
-		return []Result{r.shared(share, took, why)}
+		return []Result{contended(p.result(g.Path, s, "contended"), p.why(g.Path, s), contend)}
 	}
 	return l
 }

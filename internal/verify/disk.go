@@ -376,9 +376,8 @@ func (p diskProbes) buffered(g classify.Group, t *diskTarget, parts policy.Setti
 			return []Result{r.failed(err)}
 		}
 		got := float64(bytes) / took.Seconds()
-		rate := probe.Rate{
-			Asked: asked, InForce: p.snap.inForce(g.Path, parts), Measured: got, Tolerance: probe.ToleranceBuffered,
-		}
+		rate := probe.Rate{Asked: asked, InForce: p.snap.inForce(g.Path, parts), Measured: got,
+			Tolerance: probe.ToleranceBuffered}
 		why := func() string { return p.snap.why(g.Path, s, true) }
 		return []Result{r.judged(rate, rateText(s.Key, got), took, why)}
 	}

@@ -31,35 +31,35 @@ func (p diskProbes) weight(g classify.Group, s policy.Setting) *Measurement {
 		return nil
 	}
 	w := wants[i]
-	l := &Measurement{
-		Key: s.Key, On: p.snap.Limit(g.Path, s).On, Device: d.Name, Takes: warmUp + 2*p.o.Span, Bytes: 8 * mostBytes,
-	}
+	l := &Measurement{Key: s.Key, On: p.snap.Limit(g.Path, s).On, Device: d.Name, Takes: warmUp + 2*p.o.Span,
+		Bytes: 8 * mostBytes}
 	l.What = fmt.Sprintf("two processes contend for reads of %s, one with the group's weight and one with another",
 		d.Name)
 	l.run = func(ctx context.Context) []Result {
-		r := p.result(g.Path, s, "contended")
 		broken := p.noWeight(s)
-		share, took, err := p.contend(ctx, g.Path, w, "/dev/"+d.Name, broken != "")
-		if err != nil {
-			return []Result{r.failed(err)}
-		}
-		r = r.shared(share, took, p.why(g.Path, s))
-		switch {
-		case broken != "":
+		why := func() string { return cmp.Or(broken, p.snap.why(g.Path, s, false)) }
+		r := contended(p.result(g.Path, s, "contended"), why, func(alike bool) (probe.Contest, error) {
+			return p.contend(ctx, g.Path, w, d, alike, broken != "")
+		})
+		if broken != "" && r.Verdict != probe.NotMeasured {
 			r.Verdict, r.Reason = probe.NotEnforced, broken
-		case r.Reason == whyUnknown: // two loads that wait for the CPU contend for no disk
-			r.Verdict = probe.NotMeasured
-			r.Reason = "what holds weights is in its place, and the two loads did not keep the disk busy all the time"
 		}
 		return []Result{r}
 	}
 	return l
 }
 
-// contend has two loads read a device.
-func (p diskProbes) contend(ctx context.Context, group string, w plan.Wanted, device string, broken bool) (
-	share probe.Share, took time.Duration, err error,
-) {
+// A load that contends for a disk has so many requests at a time, of so many bytes. Loads that wait for the CPU contend
+// for no disk: most requests of the two have to wait there.
+const (
+	contendDepth = 4
+	contendSize  = 256 << 10
+	leastQueued  = 0.75 * 2 * contendDepth
+)
+
+// contend has two loads read a disk.
+func (p diskProbes) contend(ctx context.Context, group string, w plan.Wanted, disk blockdev.Device,
+	alike, broken bool) (c probe.Contest, err error) {
 	weight := knob.ParseNumber(w.Row.Parse(w.Value))
 	rival := max(1, int64(weight)/10)
 	if weight < 10 {
@@ -70,21 +70,30 @@ func (p diskProbes) contend(ctx context.Context, group string, w plan.Wanted, de
 		how.without = []string{file.Name}
 	}
 	theirs := how
-	theirs.values = map[string]string{file.Name: file.Key + " " + strconv.FormatInt(rival, 10)}
-	d := probe.Disk{Device: device, Size: 256 << 10, Depth: 4, Most: 4 * mostBytes, Warm: warmUp, Span: 2 * p.o.Span}
-	answers, err := p.rivals(ctx, group, how, theirs, probe.Order{Disk: &d}, warmUp+2*p.o.Span)
-	if err != nil {
-		return share, 0, err
+	if !alike {
+		theirs.values = map[string]string{file.Name: file.Key + " " + strconv.FormatInt(rival, 10)}
 	}
+	d := probe.Disk{Device: "/dev/" + disk.Name, Size: contendSize, Depth: contendDepth, Most: 4 * mostBytes}
+	d.Warm, d.Span = warmUp, 2*p.o.Span
+	before, _ := p.Host.Block.Reads(disk.Number) // without them nothing was at the disk
+	answers, err := p.rivals(ctx, group, how, theirs, probe.Order{Disk: &d}, d.Warm+d.Span)
+	if err != nil {
+		return c, err
+	}
+	after, _ := p.Host.Block.Reads(disk.Number)
 	// What ran out of bytes first left the other one alone: rates, not bytes, are compared.
 	var rates [2]float64
 	for i, a := range answers {
-		rates[i], took = float64(a.Bytes)/a.Took.Seconds(), max(took, a.Took)
+		rates[i], c.Took = float64(a.Bytes)/a.Took.Seconds(), max(c.Took, a.Took)
 	}
-	return probe.Share{
-		Asked: probe.ShareOf(weight, float64(rival)), Measured: probe.ShareOf(rates[0], rates[1]),
-		Tolerance: probe.ToleranceDisk,
-	}, took, nil
+	c.Asked, c.Measured = probe.ShareOf(weight, float64(rival)), probe.ShareOf(rates[0], rates[1])
+	c.Tolerance = probe.ToleranceDisk
+	if n := after.Since(before).Queued(contendSize, warmUp+c.Took); n < leastQueued {
+		c.Idle = fmt.Sprintf("what holds weights is in its place, and of the %d requests that the two loads had at a "+
+			"time only %.1f were at the disk: a weight shows where most of them wait there; other work on the host, "+
+			"or a limit of the group, can keep them from it", 2*contendDepth, n)
+	}
+	return c, nil
 }
 
 // rivals has two loads do the same at a time, in two places beside a group.

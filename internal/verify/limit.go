@@ -47,14 +47,8 @@ const KeyMembers policy.Key = "members"
 // with the limits of the root group.
 func (v *Snapshot) ReadBack(groups []classify.Group, root bool) []Reading {
 	var all []Reading
-	for _, w := range v.Plan.Want {
-		if !root || w.Group != layout.RootGroup {
-			continue
-		}
-		l := v.Limit(layout.RootGroup, w.Setting)
-		if !slices.ContainsFunc(all, func(o Reading) bool { return o.Key == l.Key }) {
-			all = append(all, Reading{Group: layout.RootGroup, Limit: l})
-		}
+	if root {
+		all = v.ofHost()
 	}
 	for _, g := range groups {
 		for _, l := range v.Limits(g.Path) {
@@ -70,6 +64,23 @@ func (v *Snapshot) ReadBack(groups []classify.Group, root bool) []Reading {
 				l := Limit{Key: n.Key, Asked: "a process", From: "rules", Void: true, Reason: n.Text}
 				all = append(all, Reading{Group: g.Path, Limit: l})
 			}
+		}
+	}
+	return all
+}
+
+// ofHost are the readings of what the root group and the host are to hold, and of what the plan says they do not.
+func (v *Snapshot) ofHost() (all []Reading) {
+	var wants policy.Settings
+	for _, w := range v.Plan.Want {
+		if w.Group == layout.RootGroup && len(wants.All(w.Setting.Key)) == 0 {
+			wants = append(wants, w.Setting)
+			all = append(all, Reading{Group: layout.RootGroup, Limit: v.Limit(layout.RootGroup, w.Setting)})
+		}
+	}
+	for _, n := range v.Plan.Notes {
+		if n.NotEnforced && n.About(layout.RootGroup, n.Key) && len(wants.All(n.Key)) == 0 {
+			all = append(all, Reading{Limit: Limit{Key: n.Key, Asked: "by the policy", From: "host", Reason: n.Text}})
 		}
 	}
 	return all
@@ -159,7 +170,7 @@ func (v *Snapshot) Limit(group string, s policy.Setting) Limit {
 		l.OK, l.InForce, l.Reason = false, "as it was", s.Lost
 		return l
 	}
-	v.annotate(&l, group, s.Dev)
+	v.annotate(&l, group, s)
 	l.Default = !l.OK && l.File == "" && s.FromRole()
 	return l
 }
@@ -188,9 +199,9 @@ func asked(s policy.Setting) string {
 }
 
 // annotate adds what the plan notes about a limit, on a device where it has one.
-func (v *Snapshot) annotate(l *Limit, group, dev string) {
+func (v *Snapshot) annotate(l *Limit, group string, s policy.Setting) {
 	for _, n := range v.Plan.Notes {
-		if !n.About(group, l.Key) || n.Void && n.Dev != "" && n.Dev != dev {
+		if !n.Concerns(group, s) || n.Void && n.Dev != "" && n.Dev != s.Dev {
 			continue
 		}
 		if n.Void {
@@ -237,7 +248,8 @@ func (v *Snapshot) scores(group string, s policy.Setting) (inForce string, ok bo
 func (v *Snapshot) wanted(group string, s policy.Setting) []plan.Wanted {
 	var own, shared []plan.Wanted
 	for _, w := range v.Plan.Want {
-		if w.Group != group || w.Setting.Dev != s.Dev || w.Row != nil && !slices.Contains(w.Row.Keys, s.Key) {
+		if w.Group != group || w.Setting.Dev != s.Dev || w.Row != nil && !slices.Contains(w.Row.Keys, s.Key) ||
+			w.Row != nil && w.Row.PerSize && w.Setting.On != s.On {
 			continue
 		}
 		if w.Setting.Key == s.Key {

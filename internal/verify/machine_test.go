@@ -78,8 +78,9 @@ func newMachine(t *testing.T, hierarchies []host.Hierarchy, groups string) *mach
 	f := &host.Facts{
 		Kernel:   host.Version{Major: 6, Minor: 18, Text: "6.18.0"},
 		MemTotal: 16 << 30, PageSize: 4096, CPUs: idset.New(0, 1), PIDMax: 32768, ThreadsMax: 120000, SysResource: true,
-		Nodes:       []host.Node{{CPUs: idset.New(0, 1), MemTotal: 16 << 30}},
-		Hierarchies: hierarchies,
+		HugePageSizes: []int64{2 << 20, 1 << 30},
+		Nodes:         []host.Node{{CPUs: idset.New(0, 1), MemTotal: 16 << 30}},
+		Hierarchies:   hierarchies,
 		Devices: []blockdev.Device{
 			{Number: "8:0", Name: "sda", Kind: blockdev.Disk, Disk: "8:0"},
 			{Number: "8:16", Name: "sdb", Kind: blockdev.Disk, Disk: "8:16"},
@@ -139,7 +140,13 @@ func (m *machine) look() {
 	for _, d := range m.Layout.Dirs() {
 		var files []string
 		for _, row := range knob.RowsFor(m.Facts) {
-			if row.HierarchyID(m.Facts) == d.Hierarchy {
+			switch {
+			case row.HierarchyID(m.Facts) != d.Hierarchy:
+			case row.PerSize:
+				for _, size := range m.Facts.HugePageSizes {
+					files = append(files, row.Name(policy.HugePageName(size)))
+				}
+			default:
 				files = append(files, row.File)
 			}
 		}

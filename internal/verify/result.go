@@ -75,6 +75,18 @@ func (r Result) judged(rate probe.Rate, measured string, took time.Duration, why
 	return r
 }
 
+// contended judges a weight by loads that contend.
+func contended(r Result, why func() string, contend func(alike bool) (probe.Contest, error)) Result {
+	c, err := probe.Decide(contend, func() bool { return why() != whyUnknown })
+	if err != nil {
+		return r.failed(err)
+	}
+	if r = r.shared(c.Share, c.Took, why); c.Idle != "" {
+		r.Verdict, r.Reason = probe.NotDecided, c.Idle
+	}
+	return r
+}
+
 // shared fills in what a share came to.
 func (r Result) shared(s probe.Share, took time.Duration, why func() string) Result {
 	d := s.Measured - s.Asked

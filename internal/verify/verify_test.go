@@ -364,3 +364,31 @@ func TestReadBack(t *testing.T) {
 		}
 	}
 }
+
+// TestReadBackOfWhatThePlanCallsNotEnforced: a note about all limits of a group is one about each that counts over all
+// of its processes; one about the host is a reading of its own.
+func TestReadBackOfWhatThePlanCallsNotEnforced(t *testing.T) {
+	m := newMachine(t, unified, limits)
+	faults := func(root bool) (keys []string) {
+		for _, r := range m.ReadBack(m.Groups, root) {
+			if r.Fault() {
+				keys = append(keys, strings.TrimSpace(r.Group+" "+string(r.Key)+" "+r.Reason))
+			}
+		}
+		return keys
+	}
+	m.Plan.Notes = []plan.Note{
+		{Group: "g", NotEnforced: true, Text: "not together"}, {Group: "g", Text: "said by the way"},
+		{Group: "h", NotEnforced: true, Text: "of another group"},
+		{Key: policy.KeyMemoryMax, NotEnforced: true, Text: "nothing keeps the reserve"},
+		{Key: policy.KeyTasks, Text: "said by the way"},
+	}
+	ofGroup := []string{"g cpu.weight not together", "g cpu.limit not together", "g memory.max not together",
+		"g tasks not together", "g io.read.bandwidth not together", "g io.read.iops not together"}
+	if got := faults(false); !slices.Equal(got, ofGroup) {
+		t.Errorf("without the root group: %q", got)
+	}
+	if got := faults(true); !slices.Equal(got, append([]string{"memory.max nothing keeps the reserve"}, ofGroup...)) {
+		t.Errorf("with the root group: %q", got)
+	}
+}

@@ -43,12 +43,28 @@ func (d *State) noteUnits(in *plan.Input) {
 				"its limits do not cover %s, which is not in its slice: %s", strings.Join(units, ", "),
 				whenTogether(d.Layout, n.Path, in, units))})
 		}
+		noteSets(d, n, units, in)
 		for _, key := range []policy.Key{policy.KeyMemoryMin, policy.KeyMemoryLow} {
 			if s, ok := n.Settings.Get(key, ""); ok && !s.FromRole() {
 				d.Notes = append(d.Notes, plan.Note{Group: n.Path, Key: key, NotEnforced: true, Text: fmt.Sprintf(
 					"%s protects %s only as far as the slice that it is in is protected: `adopt: next-start` brings "+
 						"it into the group's", key, strings.Join(units, ", "))})
 			}
+		}
+	}
+}
+
+// noteSets says which sets of the group above one do not hold its units.
+func noteSets(d *State, n *layout.Node, units []string, in *plan.Input) {
+	h, _ := d.facts.HierarchyOf("cpuset")
+	if n.Parent == nil || n.Parent.Path == layout.RootGroup || !d.Layout.Owned[h.ID] {
+		return
+	}
+	for _, key := range []policy.Key{policy.KeyCPUCPUs, policy.KeyMemoryNUMA} {
+		if _, asked := n.Parent.Settings.Get(key, ""); asked {
+			d.Notes = append(d.Notes, plan.Note{Group: n.Parent.Path, Key: key, NotEnforced: true, Text: fmt.Sprintf(
+				"does not cover %s, which is not in its slice: %s", strings.Join(units, ", "),
+				whenTogether(d.Layout, n.Path, in, units))})
 		}
 	}
 }
@@ -105,12 +121,7 @@ func whenTogether(l layout.Layout, group string, in *plan.Input, units []string)
 }
 
 // hasTotal says whether a group asks for a limit that counts over all of its processes.
-func hasTotal(s policy.Settings) bool {
-	return slices.ContainsFunc(s, func(s policy.Setting) bool {
-		return !s.FromRole() && s.Key != policy.KeyOOMScoreAdj && s.Key != policy.KeyMemoryMin &&
-			s.Key != policy.KeyMemoryLow
-	})
-}
+func hasTotal(s policy.Settings) bool { return slices.ContainsFunc(s, plan.IsTotal) }
 
 // some names the first of many.
 func some(all []string) string {

@@ -27,12 +27,12 @@ func SwitchMoves(in *plan.Input, out *plan.Plan) {
 	switch want := in.Agent.FastMoves; {
 	case want && on:
 	case want && !mounted:
-		cannotSwitch(out, "agent.fast_moves: it is an option of cgroup2, and none is mounted; `mkdir "+
+		cannotSwitch(out, "it is an option of cgroup2, and none is mounted; `mkdir "+
 			"-p /sys/fs/cgroup/unified && mount -t cgroup2 cgroup2 /sys/fs/cgroup/unified` gives one")
 	case want && h.ReadOnly:
-		cannotSwitch(out, "agent.fast_moves: %s is mounted read-only", h.Mount)
+		cannotSwitch(out, "%s is mounted read-only", h.Mount)
 	case want && !in.Facts.Kernel.AtLeast(sinceFast.Major, sinceFast.Minor):
-		cannotSwitch(out, "agent.fast_moves: kernel %s has no such option; %d.%d brought it", in.Facts.Kernel.Text,
+		cannotSwitch(out, "kernel %s has no such option; %d.%d brought it", in.Facts.Kernel.Text,
 			sinceFast.Major, sinceFast.Minor)
 	case want:
 		step := switchStep("off", "on", "agent.fast_moves is on: moves take microseconds, fork and exit a little more")
@@ -67,6 +67,6 @@ func switchStep(from, to, why string) plan.Step {
 }
 
 func cannotSwitch(out *plan.Plan, format string, args ...any) {
-	out.Note(layout.RootGroup, "", format, args...)
+	out.Note(layout.RootGroup, "agent.fast_moves", format, args...)
 	out.Notes[len(out.Notes)-1].NotEnforced = true
 }

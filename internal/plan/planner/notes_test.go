@@ -50,3 +50,29 @@ func TestAffinityOfStrangers(t *testing.T) {
 		}
 	}
 }
+
+// What a group's units hold each for itself concerns what counts over all of the group; what a group above does not
+// cover of them, its sets too. Neither concerns a default of a role, nor what is of each process.
+func TestNotesOfUnitsConcernWhatCountsOverAll(t *testing.T) {
+	f := systemdHosts["unified"]()
+	sets := policy.IDs{Set: idset.New(1)}
+	above := settings("group", "memory.max", policy.Bytes(2<<30), "cpu.cpus", sets)
+	own := settings("group", "memory.max", policy.Bytes(1<<30), "cpu.cpus", sets, "oom_score_adj", policy.Count(5))
+	own = append(own, settings("role database", "cpu.weight", policy.Weight(1000))...)
+	in := input(f, group("a", above), group("a/b", own), group("c", above))
+	member(&in, inUnit(10, "mysqld", "/system.slice/mariadb.service", f), "a/b")
+	member(&in, inUnit(11, "backup", "/user.slice/user-0.slice/session-1.scope", f), "a/b")
+	answers(&in, 252)
+	p := Make(in)
+	for group, want := range map[string][]policy.Key{"a": {policy.KeyMemoryMax, policy.KeyCPUCPUs},
+		"a/b": {policy.KeyMemoryMax}, "c": nil} {
+		for _, s := range slices.Concat(above, own) {
+			broken := slices.ContainsFunc(p.Notes, func(n plan.Note) bool {
+				return n.NotEnforced && n.Concerns(group, s)
+			})
+			if broken != slices.Contains(want, s.Key) {
+				t.Errorf("%s of %s is not enforced: %v", s.Key, group, broken)
+			}
+		}
+	}
+}

@@ -60,10 +60,11 @@ func words(s policy.Setting) string {
 // smallMemory is less than any program runs in: what is below it, nobody meant.
 const smallMemory policy.Bytes = 1 << 20
 
-// The CPU period when none is asked for, and the least run time in a period that the kernel takes
-// (kernel/sched/core.c, min_cfs_quota_period).
+// The CPU period when none is asked for, the longest one, and the least run time in a period that the kernel takes
+// (kernel/sched/core.c, max_cfs_quota_period and min_cfs_quota_period).
 const (
 	defaultPeriod = 100 * time.Millisecond
+	longestPeriod = time.Second
 	leastQuota    = time.Millisecond
 )
 
@@ -196,21 +197,35 @@ func (r checks) checkIDs(s policy.Setting, v policy.IDs) {
 	}
 }
 
+// checkQuota checks the limit of the CPU against its period, and gives the run time in each period. Without a period of
+// its own a small limit gets a longer one.
+func (r checks) checkQuota(ss policy.Settings) (limit policy.Setting, limited bool, quota, period time.Duration) {
+	limit, _ = ss.Get(policy.KeyCPULimit, "")
+	cores, limited := limit.Value.(policy.Cores)
+	of := func(period time.Duration) time.Duration { // a limit that no host has must not overflow; checkHost reports it
+		return time.Duration(min(cores, 1<<20*policy.One)) * (period / time.Microsecond) / policy.One * time.Microsecond
+	}
+	period, hint := defaultPeriod, fmt.Sprintf("ask for %s of a core at least", policy.Cores(policy.One/1000))
+	s, fixed := ss.Get(policy.KeyCPUPeriod, "")
+	if fixed {
+		period, hint = time.Duration(s.Value.(policy.Duration)), "give cpu.period more, up to 1s"
+	}
+	switch quota = of(period); {
+	case !limited || quota >= leastQuota:
+		return limit, limited, quota, period
+	case !fixed && of(longestPeriod) >= leastQuota:
+		return limit, limited, leastQuota, leastQuota * policy.One / time.Duration(cores)
+	case !fixed:
+		period, quota = longestPeriod, of(longestPeriod)
+	}
+	r.Fail(limit.Pos, hint, "%s of a period of %s is %s, and the kernel takes no less than %s", words(limit),
+		policy.Duration(period), policy.Duration(quota), policy.Duration(leastQuota))
+	return limit, limited, quota, period
+}
+
 // checkTogether checks settings of one group against each other.
 func (r checks) checkTogether(ss policy.Settings, group string) {
-	period := defaultPeriod
-	if s, ok := ss.Get(policy.KeyCPUPeriod, ""); ok {
-		period = time.Duration(s.Value.(policy.Duration))
-	}
-	limit, _ := ss.Get(policy.KeyCPULimit, "")
-	cores, limited := limit.Value.(policy.Cores)
-	// A limit that no host has must not overflow here; checkHost reports it.
-	quota := time.Duration(min(cores, 1<<20*policy.One)) * (period / time.Microsecond) / policy.One * time.Microsecond
-	if limited && quota < leastQuota {
-		r.Fail(limit.Pos, "give cpu.period more, up to 1s",
-			"%s of a period of %s is %s, and the kernel takes no less than %s", words(limit), policy.Duration(period),
-			policy.Duration(quota), policy.Duration(leastQuota))
-	}
+	limit, limited, quota, period := r.checkQuota(ss)
 	if burst, ok := ss.Get(policy.KeyCPUBurst, ""); ok && burst.Value.(policy.Duration) > 0 {
 		switch {
 		case !limited:

@@ -14,8 +14,8 @@ import (
 	"bulkhead/internal/policy/yamlform"
 )
 
-// resolveIO finds the devices of an io limit. Without a target it becomes one limit for each disk and
-// loop device. A target that has no device, after a problem, leaves a setting that says so.
+// resolveIO finds the devices of an io limit. Without a target it becomes one limit for each disk that requests go to
+// and each loop device. A target that has no device, after a problem, leaves a setting that says so.
 func (r diskLimits) resolveIO(s policy.Setting, group string) policy.Settings {
 	if s.On != "" {
 		var found policy.Settings
@@ -31,8 +31,9 @@ func (r diskLimits) resolveIO(s policy.Setting, group string) policy.Settings {
 		return found
 	}
 	var all policy.Settings
+	targets := r.targets()
 	for _, d := range r.facts.Devices {
-		if (d.Kind == blockdev.Disk && d.Size > 0) || (d.Kind == blockdev.Loop && d.Backing != "") {
+		if targets[d.Number] || d.Kind == blockdev.Loop && d.Backing != "" {
 			one := s
 			if _, share := s.Value.(policy.IOPercent); share {
 				disks := r.storage(s)
@@ -52,6 +53,23 @@ func (r diskLimits) resolveIO(s policy.Setting, group string) policy.Settings {
 		r.note(s.Pos, group, "io limits for all devices: this host has no disk and no loop device")
 	}
 	return all
+}
+
+// targets are all disks that requests go to: of a disk over several paths the multipath device.
+func (r *resolution) targets() map[string]bool {
+	disks, paths := map[string]bool{}, []string(nil)
+	for _, d := range r.facts.Devices {
+		if d.Size > 0 && (d.Kind == blockdev.Disk || d.Kind == blockdev.Multipath) {
+			disks[d.Number] = true
+		}
+		if d.Kind == blockdev.Multipath {
+			paths = append(paths, d.Slaves...)
+		}
+	}
+	for _, p := range paths {
+		delete(disks, p)
+	}
+	return disks
 }
 
 // storage is what files lie on. nil after a problem.

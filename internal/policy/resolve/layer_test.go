@@ -60,7 +60,8 @@ func TestLayers(t *testing.T) {
 		{"lvm-cache", "/data", policy.LayerLeaf, rate, []string{"8:0=50MB/s"}, ""},
 		{"crypt-on-lvm", "/var/lib/mysql", policy.LayerLeaf, rate, []string{"8:0=25MB/s", "8:16=25MB/s"},
 			"each time counts"},
-		{"multipath", "/u01", policy.LayerLeaf, rate, []string{"253:0=50MB/s"}, "mpatha"}, // not once for each path
+		{"multipath", "/u01", policy.LayerLeaf, rate, []string{"253:0=50MB/s"}, "mpatha"},       // not for each path
+		{"multipath", "", "", rate, []string{"253:0=50MB/s", "253:1=50MB/s", "8:0=50MB/s"}, ""}, // each disk, no path
 		{"loop-on-lvm", "/srv/db", policy.LayerLeaf, rate, []string{"8:16=50MB/s"}, "sdb"},
 		{"lvm-striped", "/pgdata", policy.LayerLeaf, policy.Unlimited{},
 			[]string{"8:16=max", "8:32=max", "8:48=max", "8:64=max"}, ""},

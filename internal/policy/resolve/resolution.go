@@ -64,17 +64,24 @@ type resolution struct {
 	disks *blockdev.Storage // once it was asked for
 }
 
-// RoleSettings is what the role of a group asks. A weight and "idle" exclude each other in the kernel
-// (cpu.shares is EINVAL beside cpu.idle), so a group that asks for a weight is not made idle.
+// RoleSettings is what the role of a group asks.
 func RoleSettings(g *policy.Group) policy.Settings {
 	defaults := roleDefaults[g.Role].Settle("role " + string(g.Role))
 	for i := range defaults {
 		defaults[i].Pos = g.Pos
 	}
-	if _, weighted := g.Settings.Get(policy.KeyCPUWeight, ""); weighted {
-		defaults = slices.DeleteFunc(defaults, func(s policy.Setting) bool { return s.Key == policy.KeyCPUIdle })
+	return Under(defaults, g.Settings)
+}
+
+// Under is what stays of settings below those that are laid over them. A weight and "idle" exclude each other in the
+// kernel (cpu.shares is EINVAL beside cpu.idle), so a role makes no group idle for which somebody asks for a weight.
+func Under(weaker, laid policy.Settings) policy.Settings {
+	if _, weighted := laid.Get(policy.KeyCPUWeight, ""); !weighted {
+		return weaker
 	}
-	return defaults
+	return slices.DeleteFunc(slices.Clone(weaker), func(s policy.Setting) bool {
+		return s.Key == policy.KeyCPUIdle && s.FromRole()
+	})
 }
 
 func strength(s policy.Setting) int {

@@ -48,7 +48,7 @@ func (r *resolution) schedules(p *policy.Policy, host policy.HostPart, all []Lim
 						r.Add(*p)
 					}
 				}
-				laid[j].Settings = set.Settings.Over(laid[j].Settings)
+				laid[j].Settings = set.Settings.Over(Under(laid[j].Settings, set.Settings))
 			}
 		}
 		checks{r}.check(host, laid)
@@ -117,8 +117,12 @@ func Policy(p *policy.Policy, f *host.Facts, with ...Resolver) (*policy.Policy, 
 		all = limitsOf(g, all, "")
 	}
 	checks{&r}.check(out.Host, all)
-	out.Notes = r.notes
 	out.Schedules = r.schedules(p, out.Host, all)
+	for _, n := range r.notes {
+		if !slices.Contains(out.Notes, n) { // a window says again what holds without it
+			out.Notes = append(out.Notes, n)
+		}
+	}
 	out.Guard, out.SLO = r.guard(p.Guard), p.SLO
 	return out, r.Problems()
 }

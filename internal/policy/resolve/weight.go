@@ -103,23 +103,16 @@ func (r weights) weighing(s policy.Setting, group string) policy.Settings {
 	return all
 }
 
-// allDisks are all disks that requests go to: of a disk over several paths the multipath device.
+// allDisks are all disks that requests go to.
 func (r weights) allDisks(s policy.Setting) []*blockdev.Layer {
 	storage := r.storage(s)
 	if storage == nil {
 		return nil
 	}
 	var disks []*blockdev.Layer
-	paths := map[string]bool{}
+	targets := r.targets()
 	for _, d := range r.facts.Devices {
-		if d.Kind == blockdev.Multipath {
-			for _, p := range d.Slaves {
-				paths[p] = true
-			}
-		}
-	}
-	for _, d := range r.facts.Devices {
-		if d.Size > 0 && (d.Kind == blockdev.Disk && !paths[d.Number] || d.Kind == blockdev.Multipath) {
+		if targets[d.Number] {
 			disks = append(disks, storage.Of(d.Number))
 		}
 	}
