@@ -77,9 +77,7 @@ func (r *Runner) Run(ctx context.Context, p plan.Plan, o Options) (Result, error
 		return n.result, n.fail(&StepError{Index: len(p.Steps), Of: len(p.Steps), Err: err})
 	}
 	n.record(journal.Committed, "")
-	for dir := range n.reclaims {
-		waitsOf(ctx).done(dir)
-	}
+	n.fallen()
 	return n.result, nil
 }
 

@@ -95,6 +95,13 @@ func (w *Waits) done(d cgroup.Dir) {
 	}
 }
 
+// fallen says that the memory of all directories for which the run waited has fallen.
+func (n *run) fallen() {
+	for dir := range n.reclaims {
+		waitsOf(n.ctx).done(dir)
+	}
+}
+
 // waitsKey is the context key of Waits.
 type waitsKey struct{}
 

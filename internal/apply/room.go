@@ -2,6 +2,7 @@ package apply
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 
 	"bulkhead/internal/cgroup"
@@ -25,9 +26,12 @@ func (e *StaysError) Error() string {
 // (memory.reclaim, kernel 5.19). The error is *StaysError where that is not far enough.
 func (u *undoing) room(c journal.Change) error {
 	f, is := cgroup.FileOf(c.Target)
+	if !is || f.Name != "memory.max" {
+		return nil
+	}
 	to, err := strconv.ParseInt(c.Old, 10, 64)
-	if !is || f.Name != "memory.max" || err != nil {
-		return nil // nothing that takes memory; "max" is no limit
+	if err != nil {
+		to = math.MaxInt64 // "max"
 	}
 	now, known := u.charge(f.Dir)
 	if known && now > to {

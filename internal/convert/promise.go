@@ -114,7 +114,7 @@ func sloFlow(s *policy.SLO) string {
 	if s == nil {
 		return ""
 	}
-	target := ""
+	var target string
 	switch s.Signal {
 	case "waits":
 		target = percentText(s.Value)

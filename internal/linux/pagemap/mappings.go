@@ -60,12 +60,11 @@ const PoolFile = "/anon_hugepage (deleted)"
 
 func parseSmaps(text []byte) ([]Mapping, error) {
 	var all []Mapping
-	swapTold := false
 	err := sysroot.Lines("smaps", text, func(line string) error {
 		name, value, found := strings.Cut(line, ":")
 		if !found || strings.Contains(name, " ") {
 			m, err := parseHeader(line)
-			all, swapTold = append(all, m), false
+			all = append(all, m)
 			return err
 		}
 		if len(all) == 0 {
@@ -100,13 +99,9 @@ func parseSmaps(text []byte) ([]Mapping, error) {
 		switch name {
 		case "AnonHugePages", "ShmemPmdMapped", "Shared_Hugetlb", "Private_Hugetlb":
 			*into += n
-		case "Swap":
-			if !swapTold {
-				*into = n
-			}
-		case "SwapPss":
+		case "SwapPss": // behind Swap
 			if !m.Shared || m.Object == "" {
-				*into, swapTold = n, true
+				*into = n
 			}
 		default:
 			*into = n
