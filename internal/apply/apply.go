@@ -12,6 +12,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"bulkhead/internal/cgroup"
@@ -77,7 +79,7 @@ func (r *Runner) Run(ctx context.Context, p plan.Plan, o Options) (Result, error
 		return n.result, n.fail(&StepError{Index: len(p.Steps), Of: len(p.Steps), Err: err})
 	}
 	n.record(journal.Committed, "")
-	n.fallen()
+	waitsOf(ctx).done(slices.Collect(maps.Keys(n.reclaims))...)
 	return n.result, nil
 }
 

@@ -88,17 +88,12 @@ func (w *Waits) add(d cgroup.Dir, waited time.Duration) {
 	w.left -= waited
 }
 
-// done says that the memory of a directory has fallen, or has had its time.
-func (w *Waits) done(d cgroup.Dir) {
-	if w != nil {
-		delete(w.spent, d)
-	}
-}
-
-// fallen says that the memory of all directories for which the run waited has fallen.
-func (n *run) fallen() {
-	for dir := range n.reclaims {
-		waitsOf(n.ctx).done(dir)
+// done says that the memory of directories has fallen, or has had its time.
+func (w *Waits) done(dirs ...cgroup.Dir) {
+	for _, d := range dirs {
+		if w != nil {
+			delete(w.spent, d)
+		}
 	}
 }
 
