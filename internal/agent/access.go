@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -364,6 +365,8 @@ func (s *server) name(who connPeer, says string) string {
 
 // enter puts the process at the other end into a group.
 func (s *server) enter(w http.ResponseWriter, r *http.Request) {
+	s.changing.Add(1)
+	defer s.changing.Add(-1)
 	who := peerOf(r)
 	var e wire.Entry
 	if !read(w, r, &e) {
@@ -391,7 +394,9 @@ type server struct {
 	alone *journal.AgentLock
 
 	turn chan struct{} // held by the verb that is done now
-	open bool          // whether others than root may connect; the loop's alone
+	// changing is how many who asked are changing something.
+	changing atomic.Int32
+	open     bool // whether others than root may connect; the loop's alone
 
 	mu    sync.Mutex // guards the last answer to status
 	last  wire.Answer

@@ -134,6 +134,9 @@ func (a *Agent) look(ctx context.Context, full bool, why reason) {
 	if !a.again { // what is not moved now stays where it is
 		a.placements.forget()
 	}
+	if !changed && !full {
+		procs = nil
+	}
 	// Whatever went wrong: a freeze ends on time.
 	err = errors.Join(err, a.unlessLocked(freeze.Tend(ctx, a.control.Controller, procs, time.Now())))
 	if !a.locked {

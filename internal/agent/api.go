@@ -158,9 +158,10 @@ var ErrUnfinished = errors.New("a change is not undone yet; the next one undoes 
 func (s *server) close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.agent.o.stop)
 	defer cancel()
-	if err := s.http.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) {
+	if err := s.http.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) && s.changing.Load() > 0 {
 		return ErrUnfinished
 	}
+	_ = s.http.Close() // who reads too slowly
 	s.alone.Release()
 	return nil
 }
@@ -172,6 +173,8 @@ func (s *server) hello(w http.ResponseWriter, _ *http.Request) {
 
 // do takes a changing verb.
 func (s *server) do(w http.ResponseWriter, r *http.Request) {
+	s.changing.Add(1)
+	defer s.changing.Add(-1)
 	who := peerOf(r)
 	var q api.Request
 	if !read(w, r, &q) {

@@ -125,12 +125,20 @@ func TestUndoKillsNobody(t *testing.T) {
 		anonymous int64
 		crash     bool
 		limit     string
+		old       bool // a kernel without memory.reclaim
 	}{
-		"page cache": {600, false, "1073741824"}, "anonymous": {1500, false, "2147483648"},
-		"page cache, crash": {600, true, "1073741824"}, "anonymous, crash": {1500, true, "2147483648"},
+		"page cache": {600, false, "1073741824", false}, "anonymous": {1500, false, "2147483648", false},
+		"page cache, crash": {600, true, "1073741824", false}, "anonymous, crash": {1500, true, "2147483648", false},
+		"page cache, old kernel": {600, true, "1073741824", true}, "anonymous, old": {1500, true, "2147483648", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, d := charged(t, v2, 0, 10)
+			w.Intercept(func(o cgroupfake.Operation) error {
+				if one.old && o.File.Name == "memory.reclaim" {
+					return syscall.ENOENT
+				}
+				return nil
+			})
 			p := lowers(d, 80*time.Millisecond)
 			raise := plan.Step{Change: change.Of(d.File("memory.max").Target(), "", "2147483648"), Group: "a",
 				Reason: "memory.max"}
@@ -155,6 +163,9 @@ func TestUndoKillsNobody(t *testing.T) {
 			stays := err != nil && strings.Contains(err.Error(), "was not set back to 1 GiB")
 			if stays == (one.limit == "1073741824") {
 				t.Errorf("error %v", err)
+			}
+			if high, err := w.Read(d.File("memory.high")); one.crash && high != "max" { // else the plan has written it
+				t.Errorf("memory.high is %s, %v", high, err)
 			}
 			if limit, err := w.Read(d.File("memory.max")); limit != one.limit || !w.Alive(w.procs[0]) {
 				t.Errorf("memory.max is %s, %v; alive %v", limit, err, w.Alive(w.procs[0]))

@@ -1,9 +1,11 @@
 package apply
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
+	"time"
 
 	"bulkhead/internal/cgroup"
 	"bulkhead/internal/journal"
@@ -22,8 +24,14 @@ func (e *StaysError) Error() string {
 		e.Dir, policy.Bytes(e.To).Human(), policy.Bytes(e.Now).Human())
 }
 
-// room makes room for a memory limit of cgroup v2 that undoing gives back, as far as the kernel can reclaim
-// (memory.reclaim, kernel 5.19). The error is *StaysError where that is not far enough.
+// Room is made again for a while: who reads files takes what was reclaimed at once, up to the limit that still holds.
+const (
+	roomTries = 8
+	roomPause = 100 * time.Millisecond
+)
+
+// room makes room for a memory limit of cgroup v2 that undoing gives back, as far as the kernel can reclaim. The error
+// is *StaysError where that is not far enough.
 func (u *undoing) room(c journal.Change) error {
 	f, is := cgroup.FileOf(c.Target)
 	if !is || f.Name != "memory.max" {
@@ -33,15 +41,36 @@ func (u *undoing) room(c journal.Change) error {
 	if err != nil {
 		to = math.MaxInt64 // "max"
 	}
-	now, known := u.charge(f.Dir)
-	if known && now > to {
-		_ = u.Files.Write(f.Dir.File("memory.reclaim"), strconv.FormatInt(now-to, 10)) // what it has done is read below
-		now, known = u.charge(f.Dir)
+	spare := min(to/64, 16<<20)
+	for try := 1; ; try++ {
+		now, known := u.charge(f.Dir)
+		switch {
+		case !known || now <= to:
+			return nil
+		case try > roomTries:
+			return &StaysError{Dir: f.Dir, To: to, Now: now}
+		case try > 1:
+			time.Sleep(roomPause)
+		}
+		if err := u.reclaim(f.Dir, now, to-spare); err != nil {
+			return err
+		}
 	}
-	if known && now > to {
-		return &StaysError{Dir: f.Dir, To: to, Now: now}
+}
+
+// reclaim has the kernel take a directory from what it is charged with to less, as far as it can: by memory.reclaim
+// (kernel 5.19), and before it by a memory.high of a moment.
+func (u *undoing) reclaim(d cgroup.Dir, now, to int64) error {
+	err := u.Files.Write(d.File("memory.reclaim"), strconv.FormatInt(now-to, 10))
+	if !errors.Is(err, cgroup.ErrNoKnob) {
+		return nil // it says that it could not take all: what is charged then is read next
 	}
-	return nil
+	high := d.File("memory.high")
+	before, err := u.Files.Read(high)
+	if err != nil {
+		return fmt.Errorf("make room: %w", err)
+	}
+	return errors.Join(u.Files.Write(high, strconv.FormatInt(to, 10)), u.Files.Write(high, before))
 }
 
 // charge reads what a directory of cgroup v2 is charged with; one that is gone, or has no such file, is not known.

@@ -16,8 +16,7 @@ var (
 	logins = []string{"sshd", "sshd-session", "dropbear", "login", "agetty", "getty", "sulogin"}
 	// substitutes run a shell or one command as another user.
 	substitutes = []string{"su", "sudo", "runuser", "doas"}
-
-	shells = []string{"bash", "sh", "dash", "zsh", "ksh", "ksh93", "mksh", "fish", "tcsh", "csh", "ash", "busybox"}
+	shells      = []string{"bash", "sh", "dash", "zsh", "ksh", "ksh93", "mksh", "fish", "tcsh", "csh", "ash", "busybox"}
 )
 
 // protected says why a process is never moved; "" when it may be.
@@ -88,10 +87,14 @@ func (l *look) rootLogin(s *subject) bool {
 
 // atPrompt says that a shell was given neither a script nor a command ("-c", "-lc"), so that it asks a person.
 func atPrompt(args []string) bool {
-	return !slices.ContainsFunc(args[min(1, len(args)):], func(a string) bool {
-		long := strings.HasPrefix(a, "--")
-		return !strings.HasPrefix(a, "-") || !long && strings.Contains(a, "c")
-	})
+	for i := 1; i < len(args); i++ {
+		if a := args[i]; slices.Contains([]string{"-o", "+o", "-O", "+O", "-C", "--rcfile", "--init-file"}, a) {
+			i++ // what follows is its value
+		} else if strings.TrimLeft(a, "-+") == a || !strings.HasPrefix(a, "--") && strings.Contains(a, "c") {
+			return false
+		}
+	}
+	return true
 }
 
 // Protected says why the process is never moved, by a rule or by hand (design, safety 4); "" when it

@@ -199,6 +199,9 @@ func (t *Supervisor) promote(ctx context.Context) (over bool, err error) {
 			return true, fmt.Errorf("the policy of the canary is not known any more: %w", errors.Join(err, End(t.c)))
 		}
 		revision, err := t.rest(ctx, d.Canary)
+		if _, falls := transaction.StillFalls(err); falls {
+			return false, err // it goes on
+		}
 		if err != nil {
 			err := revert(ctx, t.c, trial, "canary: the rest could not be applied: "+strings.SplitN(err.Error(), "\n",
 				2)[0], byItself, &transaction.Outcome{})

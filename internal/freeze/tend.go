@@ -17,9 +17,9 @@ import (
 )
 
 // Tend ends the freezes whose time is over, and stops who has come to a frozen group since. The agent calls it on every
-// look, with the process table; it does not wait for the lock.
+// look; it does not wait for the lock. The process table is nil where nobody has come.
 func Tend(ctx context.Context, c *transaction.Controller, procs []procfs.Process, now time.Time) error {
-	if err := ThawDue(ctx, c, now); err != nil {
+	if err := ThawDue(ctx, c, now); err != nil || procs == nil {
 		return err
 	}
 	return catchUp(ctx, c, procs)

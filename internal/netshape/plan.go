@@ -422,7 +422,7 @@ func (p *planner) originalIngress(kept bool) {
 		return
 	}
 	for _, c := range p.w.Original.Ingress {
-		if kept && c.What == Qdisc {
+		if kept && (c.What == Qdisc || c.Record.Parent == tc.ClsactEgress) {
 			continue
 		}
 		c.Index = p.s.Device.Index

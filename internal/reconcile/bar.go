@@ -42,6 +42,16 @@ func (m *memory) rest(until time.Time, another bool) {
 	}
 }
 
+// falls says whether the memory of a group is on its way down.
+func (m *memory) falls() bool {
+	for _, b := range m.barred {
+		if b.falls {
+			return true
+		}
+	}
+	return false
+}
+
 // goesOn says whether a look is to go on with a group whose memory is on its way down.
 func (m *memory) goesOn(now time.Time) bool {
 	for _, b := range m.barred {

@@ -278,6 +278,7 @@ func (c *Reconciler) settle(ctx context.Context, v *transaction.View, s *state.D
 func (c *Reconciler) carryOut(ctx context.Context, v *transaction.View, s *state.Documents,
 	reply *transaction.Outcome) (done LookResult, err error) {
 	r, right := agentsRequest(v.Plan, c.due.over)
+	reply.Revision = s.Applied.Revision
 	open := policy.ScheduleNames(v.Open)
 	switched := switches(s.Windows, open)
 	if switched != "" {
@@ -305,7 +306,8 @@ func (c *Reconciler) carryOut(ctx context.Context, v *transaction.View, s *state
 		c.memory.settleLook(v, reply.LeftOut)
 		c.retainDue(v)
 	}
-	if err == nil && switched != "" {
+	// While memory is on its way down the windows are not in force: the look that goes on has them so, under the guard.
+	if err == nil && switched != "" && !c.memory.falls() {
 		err = errors.Join(closeGuarded(c.Controller, s.Windows, open),
 			tellWindows(c.Controller, r, reply, s.Applied.Revision, open))
 	}

@@ -30,7 +30,7 @@ func switches(told, open []string) string {
 // it.
 func tellWindows(c *transaction.Controller, r api.Request, reply *transaction.Outcome, revision int,
 	open []string) error {
-	if !reply.Ran {
+	if !reply.Ran && !reply.Recorded {
 		c.Remember(journal.Entry{Time: c.Now(), Verb: r.Verb, By: r.By, Reason: r.Reason, Revision: revision,
 			Outcome: journal.Committed}, reply)
 	}

@@ -8,6 +8,7 @@ import (
 	"bulkhead/internal/policy"
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -80,7 +81,9 @@ func (v *Snapshot) ofHost() (all []Reading) {
 	}
 	for _, n := range v.Plan.Notes {
 		if n.NotEnforced && n.About(layout.RootGroup, n.Key) && len(wants.All(n.Key)) == 0 {
-			all = append(all, Reading{Limit: Limit{Key: n.Key, Asked: "by the policy", From: "host", Reason: n.Text}})
+			// What host.reserve keeps depends on who runs at the moment, and is no limit of anybody.
+			all = append(all, Reading{Limit: Limit{Key: n.Key, Asked: "by the policy", From: "host", Reason: n.Text,
+				Void: n.Key == policy.KeyCPULimit || n.Key == policy.KeyMemoryMax}})
 		}
 	}
 	return all
@@ -211,7 +214,9 @@ func (v *Snapshot) annotate(l *Limit, group string, s policy.Setting) {
 		if n.Fragile && l.Reason == "" {
 			l.Reason = n.Text // it holds now
 		}
-		if l.File == "" || n.NotEnforced || n.Partly {
+		if n.Key == "" && n.NotEnforced { // of all limits of the group: what each file holds is true
+			l.OK, l.Reason = false, cmp.Or(l.Reason, n.Text)
+		} else if l.File == "" || n.NotEnforced || n.Partly {
 			l.Reason = n.Text
 			if n.NotEnforced || l.File == "" {
 				l.OK, l.InForce = false, ""
@@ -222,17 +227,12 @@ func (v *Snapshot) annotate(l *Limit, group string, s policy.Setting) {
 
 // scores says which oom_score_adj the members of a group have, and whether it is the one asked for.
 func (v *Snapshot) scores(group string, s policy.Setting) (inForce string, ok bool) {
-	want, _ := s.Value.(policy.Count)
-	low, high, members := 0, 0, 0
+	low, high, members := math.MaxInt, math.MinInt, 0
 	for _, p := range v.Members {
 		score, known := v.Observed.OOMScoreAdj[p.Process.ID]
-		if p.Group != group || !known {
-			continue
+		if p.Group == group && known {
+			low, high, members = min(low, score), max(high, score), members+1
 		}
-		if members == 0 {
-			low, high = score, score
-		}
-		low, high, members = min(low, score), max(high, score), members+1
 	}
 	switch {
 	case members == 0:
@@ -240,7 +240,7 @@ func (v *Snapshot) scores(group string, s policy.Setting) (inForce string, ok bo
 	case low != high:
 		return fmt.Sprintf("%d to %d", low, high), false
 	}
-	return strconv.Itoa(low), low == int(want)
+	return strconv.Itoa(low), s.Value == policy.Value(policy.Count(low))
 }
 
 // wanted finds the values of a group that a setting decides: those made for it, else those it takes

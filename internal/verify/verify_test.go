@@ -382,13 +382,22 @@ func TestReadBackOfWhatThePlanCallsNotEnforced(t *testing.T) {
 		{Group: "h", NotEnforced: true, Text: "of another group"},
 		{Key: policy.KeyMemoryMax, NotEnforced: true, Text: "nothing keeps the reserve"},
 		{Key: policy.KeyTasks, Text: "said by the way"},
+		{Key: "host.tune.vm.swappiness", NotEnforced: true, Text: "not writable"},
 	}
 	ofGroup := []string{"g cpu.weight not together", "g cpu.limit not together", "g memory.max not together",
 		"g tasks not together", "g io.read.bandwidth not together", "g io.read.iops not together"}
 	if got := faults(false); !slices.Equal(got, ofGroup) {
 		t.Errorf("without the root group: %q", got)
 	}
-	if got := faults(true); !slices.Equal(got, append([]string{"memory.max nothing keeps the reserve"}, ofGroup...)) {
+	if got := faults(true); !slices.Equal(got, append([]string{"host.tune.vm.swappiness not writable"}, ofGroup...)) {
 		t.Errorf("with the root group: %q", got)
+	}
+	all := m.ReadBack(m.Groups, true)
+	if !slices.ContainsFunc(all, func(r Reading) bool { return r.Void && r.Reason == "nothing keeps the reserve" }) {
+		t.Errorf("of the reserve nothing is said: %+v", all)
+	}
+	i := slices.IndexFunc(all, func(r Reading) bool { return r.Key == policy.KeyMemoryMax && r.Group == "g" })
+	if all[i].InForce == "" {
+		t.Errorf("what the file holds is not told: %+v", all[i])
 	}
 }

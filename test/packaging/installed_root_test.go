@@ -171,6 +171,8 @@ var (
 )
 
 const plainPolicy = `version: 1
+host:
+  reserve: {cpu: 0.5, memory: 256MiB}
 groups:
   "mysql{port}":
     role: database

@@ -210,6 +210,7 @@ func (m *machine) policy(tasks string) {
 	m.t.Helper()
 	text := `version: 1
 host:
+  reserve: {cpu: 0.5, memory: 256MiB}
   tune: {vm.swappiness: 7, vm.dirty_bytes: 67108864}
 groups:
   "mysql{port}":

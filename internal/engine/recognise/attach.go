@@ -176,13 +176,21 @@ func (a *attacher) decide(h candidateHelper, env func() map[string]string) verdi
 	if len(t.Points) > 0 && !slices.ContainsFunc(t.Points, a.here) {
 		return verdict{} // it serves another host, as far as can be told
 	}
+	here := func(i int) bool { return path.Clean(a.found[i].DataDir) == t.DataDir }
+	if t.DataDir == "" || slices.ContainsFunc(all, here) { // else it may be of a server that is stopped, or restored
+		if v := a.fewest(h.p, left); v.sure {
+			return v
+		}
+	}
+	return verdict{of: left, how: "nothing tells which of " + a.names(left) + " it serves"}
+}
+
+// fewest decides by there being one instance, or one that runs as the helper's user.
+func (a *attacher) fewest(p *procfs.Process, left []int) verdict {
 	if len(left) == 1 {
 		return verdict{left, true, "it is the only " + a.found[left[0]].Engine + " instance here", true}
 	}
-	if v := a.sameUser(h.p, left); v.sure {
-		return v
-	}
-	return verdict{of: left, how: "nothing tells which of " + a.names(left) + " it serves"}
+	return a.sameUser(p, left)
 }
 
 // told narrows the instances down by what the helper was told. None left: it serves none of this host.

@@ -76,6 +76,13 @@ func TestAttachByAnotherNameOfTheDirectory(t *testing.T) {
 			t.Errorf("%s: serves %q, want %q", test.name, got, test.want)
 		}
 	}
+	// That there is one instance alone does not make it the one of that directory.
+	alone := fake{listeners: map[int][]sockets.Listener{100: listening(100, 3306, "/run/a.sock")[100]}}
+	h := process(300, 1, "/usr/bin/mariadb-backup", "", "mariadb-backup --copy-back --datadir=/restore/mysql")
+	if got := serving(Instances([]procfs.Process{
+		process(100, 1, "/usr/sbin/mysqld", "mysqld", "mysqld --datadir=/a"), h}, alone), 300); got != "mysql3306?" {
+		t.Errorf("a restore of another directory serves %q", got)
+	}
 }
 
 // Two servers have the same port at different addresses.

@@ -18,6 +18,7 @@ const (
 	AtRoot        Handle = 0xffffffff
 	AtIngress     Handle = 0xfffffff1
 	IngressHandle Handle = 0xffff0000
+	ClsactEgress         = IngressHandle | 0xfff3 // where filters of a clsact for what leaves are
 )
 
 // Handle is a qdisc's or class's number, major and minor.

@@ -163,7 +163,9 @@ func (d *State) governUnits(h host.Hierarchy) {
 			}
 			d.Values[dir][i].Text = text
 			if v.Setting.Key == policy.KeyCPULimit && d.Layout.Own(d.Layout.Owner[dir])[h.ID] == dir {
+				asked, _ := v.Setting.Value.(policy.Cores)
 				d.Notes = append(d.Notes, plan.Note{Group: d.Layout.Owner[dir], Key: policy.KeyCPULimit,
+					NotEnforced: asked < policy.One/100, // it gets that much
 					Text: v.Setting.String() + " is held to a whole per cent of a core, as systemd keeps no more: " +
 						v.Row.HumanIn(text, map[string]string{FilePeriod: period})})
 			}

@@ -60,12 +60,16 @@ func NewForest(f *host.Facts, hostPart policy.HostPart, groups []classify.Group)
 }
 
 // Bounds says whether all outermost groups have a limit, and these come to no more than most together. A group that is
-// idle takes no CPU from anybody, unless a root group competes for it.
+// idle takes no CPU from anybody, unless a root group competes for it; and those of host.others are the rest of the
+// host, unless a root group holds them, too.
 func (t *Forest) Bounds(key policy.Key, most int64) bool {
 	sum := int64(0)
 	for _, n := range t.Nodes[0].Children {
 		idle, _ := n.Settings.Get(policy.KeyCPUIdle, "")
 		if key == policy.KeyCPULimit && idle.Value == policy.Flag(true) && len(t.Nodes[0].Settings) == 0 {
+			continue
+		}
+		if classify.IsOthers(n.Path) && len(t.Nodes[0].Settings) == 0 {
 			continue
 		}
 		setting, _ := n.Settings.Get(key, "")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"bulkhead/internal/classify"
 	"bulkhead/internal/plan"
 	"bulkhead/internal/plan/desired"
 	"bulkhead/internal/plan/layout"
@@ -56,7 +57,7 @@ func (p *Writer) Reserve() {
 	if reserve.CPU > 0 && !p.d.Forest.Bounds(policy.KeyCPULimit, int64(total-reserve.CPU)) {
 		left := total.Float()
 		for _, s := range p.out.Shares {
-			if layout.ParentGroup(s.Group) == layout.RootGroup {
+			if layout.ParentGroup(s.Group) == layout.RootGroup && !classify.IsOthers(s.Group) {
 				left -= s.Guaranteed
 			}
 		}
@@ -84,6 +85,9 @@ func (p *Writer) Reserve() {
 func (p *Writer) unbounded(key policy.Key) string {
 	var names []string
 	for _, n := range p.d.Forest.Nodes[0].Children {
+		if classify.IsOthers(n.Path) {
+			continue
+		}
 		if setting, ok := n.Settings.Get(key, ""); !ok || setting.Value == policy.Value(policy.Unlimited{}) {
 			names = append(names, n.Path)
 		}

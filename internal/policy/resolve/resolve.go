@@ -117,11 +117,14 @@ func Policy(p *policy.Policy, f *host.Facts, with ...Resolver) (*policy.Policy, 
 		all = limitsOf(g, all, "")
 	}
 	checks{&r}.check(out.Host, all)
+	always := len(r.notes)
 	out.Schedules = r.schedules(p, out.Host, all)
-	for _, n := range r.notes {
-		if !slices.Contains(out.Notes, n) { // a window says again what holds without it
-			out.Notes = append(out.Notes, n)
+	for i, n := range r.notes {
+		if slices.Contains(out.Notes, n) {
+			continue // a window says again what holds without it
 		}
+		n.Void = n.Void && i < always // while a window is open, that is said of the group as it is then
+		out.Notes = append(out.Notes, n)
 	}
 	out.Guard, out.SLO = r.guard(p.Guard), p.SLO
 	return out, r.Problems()
