@@ -7,6 +7,7 @@ import (
 
 	"bulkhead/internal/api"
 	"bulkhead/internal/cgroup/cgroupfake"
+	"bulkhead/internal/inspect"
 	"bulkhead/internal/linux/procfs"
 	"bulkhead/internal/reconcile"
 	"bulkhead/internal/state"
@@ -123,5 +124,40 @@ func TestAgentWaitsForMemoryInSeveralLooks(t *testing.T) {
 	if e := m.last(); e.Verb != "end" || e.N != before+1 || !strings.Contains(e.What, "memory.max=1GiB") ||
 		len(m.overrides()) > 0 {
 		t.Errorf("the history says %+v, and overrides are kept: %q", e, m.overrides())
+	}
+}
+
+// A window that lowers memory is put in force under the guard, also where several looks wait for that. One in between,
+// which has nothing to do, does not say that it began.
+func TestWindowThatWaitsForMemoryIsGuarded(t *testing.T) {
+	m := newMachine(t, "252.39")
+	job := m.start("/usr/bin/backup all")
+	m.atTime("23 12:00")
+	m.apply("groups:\n  jobs: {role: helper, match: [{exe: backup}], memory: {max: 1GiB, swap: 512MiB}}\n" +
+		"schedules: [{name: night, when: \"0 22 * * *\", zone: UTC, for: 6h, set: {jobs: {memory: {max: 64MiB}}}}]\n" +
+		"guard: {for: 1h, groups: {jobs: {oom_kills: 0}}}\n")
+	m.tended()
+	m.atTime("23 13:00")
+	m.watched()
+	_, err := m.full()
+	m.must(err)
+	m.must(m.kernel.Charge(job.PID, cgroupfake.Anonymous, 128<<20))
+	before := m.last().N
+	m.atTime("23 22:00")
+	if _, err := m.pass(); err == nil || !strings.Contains(err.Error(), "has not fallen to 64 MiB yet") {
+		t.Fatalf("the first look says %v", err)
+	}
+	m.atTime("23 22:01")
+	if _, _ = m.pass(); m.last().N != before { // it says that the group is left out
+		t.Errorf("after a look in between the history says %+v", m.last())
+	}
+	time.Sleep(2500 * time.Millisecond)
+	(*machineKernel)(m).End(job.PID)
+	_, err = m.pass()
+	m.must(err)
+	m.reads("once it has fallen", jobsDir, "memory.max", "67108864")
+	if st, err := inspect.Status(t.Context(), m.Reconciler.Controller); err != nil || st.Trial == nil ||
+		st.Trial.Verb != "schedule" || st.Trial.Guard == nil {
+		t.Errorf("on trial is %+v, %v", st.Trial, err)
 	}
 }
