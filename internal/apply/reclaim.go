@@ -177,10 +177,12 @@ func (n *reclaimer) tryLower(s plan.Step, c journal.Change) (now int64, done boo
 	return now, false, err
 }
 
-// inUse reads what a directory is charged with.
-func (n *reclaimer) inUse(s plan.Step) (int64, error) {
-	counter := s.Dir().File(s.Reclaim.Use)
-	text, err := n.Files.Read(counter)
+// inUse reads what the directory of a step is charged with.
+func (n *reclaimer) inUse(s plan.Step) (int64, error) { return n.charge(s.Dir().File(s.Reclaim.Use)) }
+
+// charge reads a counter of what a directory is charged with, in bytes.
+func (r *Runner) charge(counter cgroup.File) (int64, error) {
+	text, err := r.Files.Read(counter)
 	if err != nil {
 		return 0, err
 	}

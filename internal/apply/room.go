@@ -43,9 +43,12 @@ func (u *undoing) room(c journal.Change) error {
 	}
 	spare := min(to/64, 16<<20)
 	for try := 1; ; try++ {
-		now, known := u.charge(f.Dir)
+		now, err := u.charge(f.Dir.File("memory.current"))
+		if err != nil {
+			now = 0 // one that is gone, or has no such file, has nothing to lose
+		}
 		switch {
-		case !known || now <= to:
+		case now <= to:
 			return nil
 		case try > roomTries:
 			return &StaysError{Dir: f.Dir, To: to, Now: now}
@@ -71,14 +74,4 @@ func (u *undoing) reclaim(d cgroup.Dir, now, to int64) error {
 		return fmt.Errorf("make room: %w", err)
 	}
 	return errors.Join(u.Files.Write(high, strconv.FormatInt(to, 10)), u.Files.Write(high, before))
-}
-
-// charge reads what a directory of cgroup v2 is charged with; one that is gone, or has no such file, is not known.
-func (u *undoing) charge(d cgroup.Dir) (now int64, known bool) {
-	text, err := u.Files.Read(d.File("memory.current"))
-	if err != nil {
-		return 0, false
-	}
-	now, err = strconv.ParseInt(text, 10, 64)
-	return now, err == nil
 }

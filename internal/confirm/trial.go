@@ -178,11 +178,8 @@ func CommitWatched(ctx context.Context, c *transaction.Controller, v *transactio
 
 // startWatchdog starts the watchdog of a change on trial; nil where none is wanted.
 func startWatchdog(ctx context.Context, c *transaction.Controller, t *state.Trial) (*watchdog.Watchdog, error) {
-	if len(c.Watchdog) == 0 {
-		return nil, nil //nolint:nilnil // tests do without
-	}
-	wd, err := watchdog.Start(ctx, append(slices.Clone(c.Watchdog), "--trial", t.ID), watchdog.Order{Alone: true})
-	if err != nil {
+	wd, err := transaction.StartAlone(ctx, c, "--trial", t.ID)
+	if wd == nil || err != nil {
 		return nil, err
 	}
 	procs, err := c.Host.Proc.Processes(procfs.Options{PIDs: []int{wd.PID()}})

@@ -51,11 +51,13 @@ func Freeze(ctx context.Context, c *transaction.Controller, r api.Request, reply
 	}
 	ends := time.Now().Add(r.For).Round(0) // as it is read back: without the monotonic clock
 	endsAfter := procfs.SinceBoot() + r.For
-	leave, err := transaction.StartAlone(ctx, c, WatchdogFlag, idOf(ends))
+	wd, err := transaction.StartAlone(ctx, c, WatchdogFlag, idOf(ends))
 	if err != nil {
 		return api.Errorf(api.CodeFailed, "nothing was stopped", "%w", err)
 	}
-	defer leave()
+	if wd != nil {
+		defer wd.Leave()
+	}
 	freezes := slices.DeleteFunc(slices.Clone(s.Freezes),
 		func(f state.Freeze) bool { return slices.Contains(r.Groups, f.Group) })
 	for _, group := range r.Groups {

@@ -62,15 +62,11 @@ func peersOf(v *View) []string {
 }
 
 // StartAlone starts a watchdog that goes on without its maker (watchdog.Outlive): this program, with more arguments. It
-// is there when this returns, and tends to what it is for once leave is called, or this process is dead. Where none is
-// wanted, as in tests, leave does nothing.
-func StartAlone(ctx context.Context, c *Controller, args ...string) (leave func(), err error) {
+// is there when this returns, and tends to what it is for once its Leave is called, or this process is dead. It is nil
+// where none is wanted.
+func StartAlone(ctx context.Context, c *Controller, args ...string) (*watchdog.Watchdog, error) {
 	if len(c.Watchdog) == 0 {
-		return func() {}, nil
+		return nil, nil //nolint:nilnil // tests do without
 	}
-	wd, err := watchdog.Start(ctx, append(slices.Clone(c.Watchdog), args...), watchdog.Order{Alone: true})
-	if err != nil {
-		return nil, err
-	}
-	return wd.Leave, nil
+	return watchdog.Start(ctx, append(slices.Clone(c.Watchdog), args...), watchdog.Order{Alone: true})
 }
